@@ -41,15 +41,16 @@ pub struct BackupArgs {
     /// Only the changes since the server's last backup; a full backup if it has taken none since it began
     #[arg(long, conflicts_with = "data")]
     incremental: bool,
-    /// The bound on the memory that the directory's tables may take, in bytes [default: three quarters of the machine's]
+    /// The bound on the memory that the directory's tables may take, in bytes [default: three quarters of the
+    /// machine's]
     #[arg(long, value_name = "N", requires = "data")]
     memory_bytes: Option<u64>,
 }
 
 /// Make a database from a backup, the increments on it, and the archived log
 ///
-/// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of `rialto bench`;
-/// with other procedures, restore in a program, by the library's Restore::procedures.
+/// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of `rialto
+/// bench`; with other procedures, restore in a program, by the library's Restore::procedures.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of a full backup; - is standard input
@@ -58,11 +59,12 @@ pub struct RestoreArgs {
     /// The directory of an increment on it; several in the order in which they were taken
     #[arg(long, value_name = "DIR")]
     incremental: Vec<PathBuf>,
-    /// The archive with the log that follows the backup; it is restored to its end unless --to-time or --to-lsn is given
+    /// The archive with the log that follows the backup; it is restored to its end unless --to-time or --to-lsn is
+    /// given
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// Restore up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second; refused if the log has this
-    /// time twice, because the machine's clock was set back
+    /// Restore up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second; refused if the log has
+    /// this time twice, because the machine's clock was set back
     #[arg(long, value_name = "TIME", conflicts_with = "to_lsn")]
     to_time: Option<Timestamp>,
     /// Restore up to this place in the log
@@ -71,7 +73,8 @@ pub struct RestoreArgs {
     /// The directory for the database, new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The bound on the memory that redoing the archived log may take, in bytes [default: three quarters of the machine's]
+    /// The bound on the memory that redoing the archived log may take, in bytes [default: three quarters of the
+    /// machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
 }

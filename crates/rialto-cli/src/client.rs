@@ -1,4 +1,5 @@
-//! A client of a server: sends one statement, and reads the answer. It has as much of the PostgreSQL protocol as that takes.
+//! A client of a server: sends one statement, and reads the answer. It has as much of the PostgreSQL protocol as that
+//! takes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,8 +1,9 @@
 //! Ctrl-C (SIGINT) in `bench`, `backup` and `restore`. `serve` handles it itself.
 //!
-//! The first interrupt ends the program at once if that leaves nothing half done. Otherwise it asks the command to end: the command
-//! removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each prints a line on stderr. The
-//! status is [`INTERRUPTED`], unless the command has ended before the interrupt reached it.
+//! The first interrupt ends the program at once if that leaves nothing half done. Otherwise it asks the command to end:
+//! the command removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each
+//! prints a line on stderr. The status is [`INTERRUPTED`], unless the command has ended before the interrupt reached
+//! it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,7 +1,7 @@
 //! The `rialto` program.
 //!
-//! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
-//! unusable; 4 I/O; 130 interrupted.
+//! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3
+//! directory unusable; 4 I/O; 130 interrupted.
 
 // These macros panic if the output is closed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

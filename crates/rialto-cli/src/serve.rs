@@ -65,7 +65,8 @@ pub struct ServeArgs {
     /// The engine that runs transactions
     #[arg(long, value_enum, default_value = "conventional")]
     engine: EngineName,
-    /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default: 64]
+    /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default:
+    /// 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     executors: Option<u16>,
     #[command(flatten)]
@@ -78,20 +79,22 @@ pub struct ServeArgs {
     /// The longest time in seconds that a recovery should take: checkpoints begin in time for it
     #[arg(long, value_name = "S", value_parser = seconds)]
     recovery_within_s: Option<Duration>,
-    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait [default: 4 GiB]
+    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
+    /// [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes_max: Option<u64>,
     /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
-    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied when the server ends
+    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied when the server
+    /// ends
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in seconds in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB of a
-    /// message or line of more than 1 MiB; otherwise its session is ended. 0 for no limit
+    /// The time in seconds in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB of
+    /// a message or line of more than 1 MiB; otherwise its session is ended. 0 for no limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// The time in seconds that a client has for its start-up packets

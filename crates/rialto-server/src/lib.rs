@@ -38,7 +38,8 @@ const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(10);
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connections may take to end whose sockets were shut down.
 const CUT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Stack of the threads that run statements: an expression's tree is at most 500 levels high (`HEIGHT_MAX` of rialto-sql).
+/// Stack of the threads that run statements: an expression's tree is at most 500 levels high (`HEIGHT_MAX` of
+/// rialto-sql).
 const STACK_BYTES: usize = 8 << 20;
 
 /// The options of `rialto serve`. A time beyond [`FOR_EVER`](rialto::io::FOR_EVER) is no limit.

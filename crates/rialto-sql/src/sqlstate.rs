@@ -193,8 +193,8 @@ pub fn of(error: &Error) -> SqlState {
     }
 }
 
-/// The message of a kernel error. Where the kernel's names an option of a Rust program, this names the setting of a session, or the
-/// option of `rialto serve`.
+/// The message of a kernel error. Where the kernel's names an option of a Rust program, this names the setting of a
+/// session, or the option of `rialto serve`.
 fn message(error: &Error) -> String {
     match error {
         Error::LockTimeout { lock, waited_ms } => {

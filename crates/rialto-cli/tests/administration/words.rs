@@ -78,8 +78,8 @@ fn places<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a 
     let is_letter = |at: Option<char>| at.is_some_and(char::is_alphanumeric);
     line.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let ends_in_letter = word.ends_with(char::is_alphanumeric);
-        !is_letter(line[..at].chars().next_back())
-            && !(ends_in_letter && is_letter(line[at + word.len()..].chars().next()))
+        let goes_on = ends_in_letter && is_letter(line[at + word.len()..].chars().next());
+        !is_letter(line[..at].chars().next_back()) && !goes_on
     })
 }
 

@@ -343,7 +343,8 @@ fn phases(out: &Directory) -> [f64; 5] {
     shares.try_into().unwrap_or_else(|_| panic!("{csv}"))
 }
 
-/// The cells of a point of koda-8 on the disk, the last one first: wakes, response_us, group_max, group, cpu_percent, tps.
+/// The cells of a point of koda-8 on the disk, the last one first: wakes, response_us, group_max, group, cpu_percent,
+/// tps.
 fn on_disk(out: &Directory) -> Vec<String> {
     let csv = file(out, "koda-8.csv");
     let point = csv.lines().find(|line| line.starts_with("disk,willing-to-wait,"));

@@ -9,8 +9,8 @@ use rialto_sql::{Prepared, SqlError, SqlState, SqlType};
 use super::extended::describe_rows;
 use super::output::OutputFormats;
 
-/// The most bytes of a session's prepared statements: names, texts, plans and the definitions of their tables. Each counts at least
-/// [`STATEMENT_BYTES`].
+/// The most bytes of a session's prepared statements: names, texts, plans and the definitions of their tables. Each
+/// counts at least [`STATEMENT_BYTES`].
 const BYTES_MAX: usize = 64 << 20;
 /// What a short statement counts; with its plan it takes about as much.
 const STATEMENT_BYTES: usize = 4 << 10;

@@ -343,8 +343,8 @@ fn order(
     Ok(order)
 }
 
-/// The output column that an entry of ORDER BY names: a number is a place in the select list, a bare name the name of an output
-/// column first. Output columns of one name have to be the same expression.
+/// The output column that an entry of ORDER BY names: a number is a place in the select list, a bare name the name of
+/// an output column first. Output columns of one name have to be the same expression.
 fn output_column(entry: &OrderItem, items: &[Typed], columns: &[OutputColumn]) -> Result<Option<usize>> {
     match &entry.expr.kind {
         NodeKind::Number(digits) => {

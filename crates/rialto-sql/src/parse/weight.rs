@@ -169,7 +169,8 @@ impl Scales {
         };
     }
 
-    /// Whether a token behind a dot weighs enough for both. In a list of expressions a word may be a literal, which weighs little.
+    /// Whether a token behind a dot weighs enough for both. In a list of expressions a word may be a literal, which
+    /// weighs little.
     fn is_name(&self, token: &Token) -> bool {
         match token {
             Token::Word(word) => word.quote_style.is_some() || !matches!(self.list, List::Exprs(_)),

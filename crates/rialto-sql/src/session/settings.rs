@@ -22,8 +22,8 @@ pub struct Settings {
     /// `rialto.commit_stall`: how long a commit stalls, where the group commit design stalls for a set time; `None` for
     /// the database's own.
     pub commit_stall: Option<Duration>,
-    /// `rialto.willing_to_wait`: how long a transaction is willing to take in all, where the group commit design asks for
-    /// that; `None` for the database's own.
+    /// `rialto.willing_to_wait`: how long a transaction is willing to take in all, where the group commit design asks
+    /// for that; `None` for the database's own.
     pub willing_to_wait: Option<Duration>,
     /// `lock_timeout`: the longest wait for one lock.
     pub lock_timeout: Duration,

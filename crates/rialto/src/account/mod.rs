@@ -3,9 +3,10 @@
 //! Every transaction's response time is split into parts that add up to it: queue, fetch I/O, lock wait, latch wait,
 //! run, log wait, standby wait. Clocks are read where a wait begins or ends. A transaction that never waits therefore
 //! costs two reads, at its begin and its end, and one that only waits for the log costs three; *run* is the remainder.
-//! Parts that this engine does not have (no inbox, no page, no standby) are `None`, not zero.
+//! Parts that are not built (an executor's inbox, fetch I/O, a standby) are `None`, not zero.
 //!
-//! - [`waits`]: what a thread has waited for, counted deep in the kernel where the transaction is not known;
+//! - [`waits`]: what a thread has waited for. It is counted by thread, because the places that wait do not know the
+//!   transaction;
 //! - [`wait_guard`]: what a thread does before it waits for another transaction, for the log or for a checkpoint;
 //!   `latches`: checks that the thread holds no latch then;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
@@ -17,8 +18,8 @@
 //! - A closure ([`Database::transact`](crate::Database::transact)) is one transaction from its first run to its reply.
 //!   Runs that ended as a deadlock's victim are part of it: their lock waits as lock wait, the rest as run.
 //! - A transaction behind a handle runs from `begin` to the reply of its commit; the caller's own time between calls
-//!   counts as run. Latch waits before its commit are in its run too, because they are kept by thread, and a handle may
-//!   move.
+//!   counts as run. So do latch waits before the commit: they are counted by thread, and a handle can move to another
+//!   thread.
 //! - A ticket's transaction is counted when it takes its place. Its wait for the log is counted, from the place on,
 //!   when a thread waits for the ticket (or its future). If the caller only polls the ticket, that wait is not counted.
 //! - Transactions that abort are counted, but their time is not.

@@ -9,19 +9,19 @@
 //!
 //! # What a backup holds
 //!
-//! The segments at a transaction-consistent cut, whatever the checkpointer: the state that all packets up to the cut's
-//! place make, and nothing else. So a backup needs no log of its own. It uses the mechanism of copy-on-update
-//! ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of its own, and touches
-//! neither backup copies nor home block. There is one cut at a time, so a backup waits for a sweep in progress (and
-//! hurries it), and checkpoints wait for the backup.
+//! A backup holds the segments as they were at a transaction-consistent *cut*: what all transactions up to one place in
+//! the log have made, and nothing else. This is so with every checkpointer. So a backup needs no log. It uses the
+//! mechanism of copy-on-update ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of
+//! its own, and touches neither backup copies nor home block. There is one cut at a time, so a backup waits for a sweep
+//! in progress (and hurries it), and checkpoints wait for the backup.
 //!
 //! An *increment* holds the segments that have changed since the last backup: those with the dirty bit. The bits lie in
 //! memory, so the first backup of an opening is always a full one, and its report says so.
 //!
 //! # Invariants kept here
 //!
-//! - A complete backup is a prefix of the log that is durable (I5's clearance): its end frame is written after the log
-//!   is on disk up to the cut. An incomplete backup is never taken for a complete one: it has no end frame, and in a
+//! - A complete backup never holds a transaction that the database may lose: its end frame is written after the log is
+//!   on disk up to the cut. An incomplete backup is never taken for a complete one: it has no end frame, and in a
 //!   directory it does not have the name of a backup.
 //! - A failed backup changes nothing: the dirty bits that it cleared are set again.
 //! - A restored directory is a database of its own: see `restore.rs` for its crash argument.

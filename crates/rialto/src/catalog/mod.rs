@@ -1,13 +1,13 @@
 //! The catalog: the tables of a database, and their definitions.
 //!
 //! Its durable part is rows of the system tables ([`system`]), so a DDL statement is a transaction like any other. In
-//! memory transactions use a [`Table`](crate::Table) handle for each table, over its current version
-//! (`store/table.rs`). DDL transactions take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and the lock of each
-//! table that they change.
+//! memory, a transaction reaches a table by a [`Table`](crate::Table) handle, which leads to the table's current
+//! version (`store/table.rs`). DDL transactions take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and the lock of
+//! each table that they change.
 //!
 //! Identifiers of tables, indexes, heaps and load files come from one counter and are never reused: the home block
-//! keeps it, and redo raises it past each identifier that it meets. It ends at [`system::LAST_ID`]; from then on no new
-//! storage can be made, and all existing data can still be used.
+//! keeps it, and redo raises it past each identifier that it meets. When it has reached [`system::LAST_ID`], no table,
+//! index or load file can be made any more; all that exist can still be used.
 
 pub(crate) mod description;
 mod row_numbers;

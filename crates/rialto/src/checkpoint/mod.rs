@@ -10,22 +10,25 @@
 //!   choose which segments and when;
 //! - [`catalog_copy`]: the system tables of a copy, in their state at the redo start;
 //! - [`image_sums`]: which images each copy holds, for the digest in the home block;
+//! - `checkpointing`: the strategies by name, and which logging each goes with;
 //! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `source`: what it needs of the
 //!   engine; `recovery_target`: when a checkpoint begins so that a recovery stays within a time; `readiness`: the
 //!   measurements that this needs.
 //!
 //! Kept here:
 //!
-//! - **I5** A checkpoint writes only to the copy that is not in force, after the home block that names that copy is
-//!   retired durably. It takes effect by one write of a home block after the copy is synced and the log is on disk up
-//!   to a place read after the sweep ended (clearance). The log and the load files that only the retired checkpoint
-//!   needed are freed after the retirement. The redo start is at or before the oldest packet in progress when the sweep
-//!   began; the queue's head was read before that. At a transaction-consistent cut no packet is in progress: the redo
-//!   start is the cut.
+//! - **I5** A checkpoint writes only to the copy that is not in force. Before it does, it retires the older home block,
+//!   which names that copy, durably; then it frees the log and the load files that only this block needed. It takes
+//!   effect by one write of a home block. Before that write the copy is synced, and the log is on disk up to the
+//!   *clearance*, a place that was read after the sweep had ended: the copy holds nothing behind it. Redo starts at or
+//!   before the oldest commit in progress when the sweep began. (The newest place is read first, then the commits in
+//!   progress, so none is missed.) At a transaction-consistent cut no commit is in progress, and the redo start is the
+//!   cut.
 //! - The catalog in a copy is exactly that of the redo start, and the copy has segments of its tables and of no others.
 //! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest
 //!   of all images in its copy.
-//! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
+//! - A failed checkpoint changes nothing: the one in force stays, the log that it needs stays, and the segments that
+//!   were swept are marked dirty again.
 
 pub(crate) mod black_white;
 pub(crate) mod catalog_copy;

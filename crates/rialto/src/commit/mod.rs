@@ -1,7 +1,12 @@
-//! The parts of a commit and its stages: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables
-//! that they belong to ([`tables`]), the states from its last operation to its released locks (`state`), the barriers
-//! that checkpoints close to commits (I5), how its writes get into the tables (`apply`), and which side of a
-//! black/white sweep it is on ([`sweep_side`]).
+//! The parts of a commit. `txn/commit.rs` puts them together.
+//!
+//! - [`write_set`]: the writes of a transaction, as records in the format of the log ([`redo`]); [`tables`]: the tables
+//!   that they belong to;
+//! - `state`: the states of a commit, from its last operation to its released locks;
+//! - `apply`: how the writes get into the tables, after the place (I2, I10);
+//! - `in_progress`, `definitions`: the commits in progress, and the barriers that checkpoints close to them (I5);
+//! - [`sweep_side`]: on which side of a black/white sweep a commit is;
+//! - `logging`: what goes into the log ([`Logging`]); `path`: the components that all commits share.
 
 mod apply;
 mod definitions;

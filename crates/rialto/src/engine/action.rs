@@ -100,8 +100,7 @@ impl Action {
     }
 
     /// Makes it an action on a secondary index of the table: its identifier is the values of the index's first
-    /// columns, and it is routed, and locks, by these (DESIGN section 5: an index that does not carry the routing
-    /// fields is routed by its own key).
+    /// columns, and it is routed, and locks, by these.
     ///
     /// It reads the *entries* that its identifier names ([`Transaction::probe`], [`Transaction::entries`]): for each
     /// row that exists and has this key, the columns of the index and of the primary key. It passes these to a later

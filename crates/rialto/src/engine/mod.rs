@@ -17,13 +17,13 @@
 //!   blocked;
 //! - [`runtime`]: the state that all of these share;
 //! - `replay`: calls in the log, run again for recovery;
-//! - `deterministic`: procedures that are declared to be repeatable from their arguments.
+//! - `deterministic`: procedures that write the same when they run again on the same rows with the same arguments.
 //!
-//! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and
-//! of its own phase only those of earlier actions whose identifiers overlap its own. So an engine on which an action
-//! could see more refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or that
-//! writes in shared mode. [`Outputs::earlier`] has the outputs of earlier phases, never those of the action's own
-//! phase.
+//! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
+//! its own phase only those of earlier actions whose identifiers overlap its own. The conventional engine could show an
+//! action more than that, because the action has the whole transaction at hand. So every engine refuses an action that
+//! reads or writes outside its table and identifier (`txn/scope.rs`), or that writes in shared mode.
+//! [`Outputs::earlier`] has the outputs of earlier phases, never those of the action's own phase.
 
 pub mod action;
 mod binding;

@@ -1,7 +1,7 @@
-//! Directed interleaving tests of the whole engine, one for each case that the design names: a commit or a sweep is
-//! held at one moment, and the other threads go on. The point to be held lies inside the kernel (a segment's latch
-//! stops an apply half way, a hook of the disk stops a sweep between two segments), so these tests do too. Tests that a
-//! disk alone can set up are in `tests/durability/interleavings.rs`.
+//! Directed interleaving tests of the whole engine, one for each critical case that is known: a commit or a sweep is
+//! held at one moment, and the other threads go on. These tests are part of the kernel, because they hold a thread at a
+//! point inside it: a segment's latch stops an apply half way, a hook of the disk stops a sweep between two segments.
+//! Tests that a disk alone can set up are in `tests/durability/interleavings.rs`.
 
 mod apply;
 mod archived;

@@ -1,4 +1,4 @@
-//! Disks and clocks: the seam between the kernel and the machine.
+//! Disks and clocks: the interface between the kernel and the machine.
 //!
 //! [`Disk`] is a data directory, [`File`] an open file in it, [`SharedMap`] memory beside it that outlives the process,
 //! [`Clock`] the time. The kernel does all its I/O through them, so that any disk can replace any other, and tables and
@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | [`FileDisk`] | in a directory of a file system | production | the process and the machine |
 //! | [`MemoryDisk`] | in memory | tests, throw-away databases | the database, while a reference is kept |
-//! | [`SimulatedDisk`] | another disk's, at a modelled device's speed | a paper's regime, on any machine | what the other one does |
+//! | [`SimulatedDisk`] | another disk's, at the speed of a device model | the paper's devices, on any machine | what the other disk does |
 //! | [`FaultyDisk`] | in memory, some of them lost in each crash | crash and error tests | what its fault model says |
 //!
 //! Kept here: no sync is tried again (I4); an error names its file, place and operation; the simulations take all their

@@ -10,11 +10,11 @@
 //! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again
 //! by one exchange, without reading the table's word. An idle intention holds nothing and makes no request wait.
 //!
-//! Invariant **L13**: under a [lease](super::local) the executors hold the intentions, permanently (DESIGN section
-//! 5): an owner that has a lock table out, and *then* reads the table's word as 0, enters none. A request for the
-//! whole table raises the word, waits until each executor's lock table has been in once, and only then moves
-//! intentions into the head. So either the owner of the lease sees the word raised, or the request waits until the
-//! lease is over or its intentions are in their cells. They are entered there before the lock tables are put back.
+//! Invariant **L13**: under a [lease](super::local) the executors hold the intentions, permanently: an owner that has a
+//! lock table out, and *then* reads the table's word as 0, enters none. A request for the whole table raises the word,
+//! waits until each executor's lock table has been in once, and only then moves intentions into the head. So either the
+//! owner of the lease sees the word raised, or the request waits until the lease is over or its intentions are in their
+//! cells. They are entered there before the lock tables are put back.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
-//! Locks keep concurrent transactions apart (DESIGN section 5, "Locks" and "Central lock manager").
+//! Locks keep concurrent transactions apart.
 //!
-//! A [`LockManager`] lends [`Owner`]s (transaction slots) and grants them locks on
+//! A [`LockManager`] lends each transaction an [`Owner`] (its lock slot), and grants it locks on
 //!
 //! - **tables**, with intention modes ([`LockMode`]),
 //! - **records by name** ([`LockName`]: index and key hash), present or not, because the name is locked before the
@@ -10,31 +10,33 @@
 //! Invariants kept here:
 //!
 //! - **L1** A request is granted exactly when it is compatible with every lock of other owners and with every request
-//!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
-//!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.) An exception: a
-//!   record that is free is granted to the first request that asks, even if others wait for it. One of the waiters
-//!   has then been told to ask again, and the others, readers included, wait for that one.
-//! - **L2** A request leaves its queue under its partition's latch only. The thread that made room grants it or tells
-//!   it to ask again, or its own owner withdraws it and then grants the requests that it stood before. (If an
-//!   executor's table is out: L15.)
-//! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale
-//!   wake-up of a reused slot is harmless.
+//!   ahead of it in the queue. An upgrade waits for holders only and stands before all new requests. A request that is
+//!   not granted waits for those that this rule names, and the waits-for graph has an edge to each of them and no other
+//!   edges. So it can neither miss a deadlock nor invent one. (For spans: `local`.) An exception: a record that is free
+//!   is granted to the first request that asks, even if others wait for it. One of the waiters has then been told to
+//!   ask again, and the others, readers included, wait for that one.
+//! - **L2** A request leaves its queue only under the latch of its partition of the hash table. Either the thread that
+//!   released a lock grants it or tells it to ask again, or its own owner withdraws it, and then grants the requests
+//!   behind it that can be granted now. (While a lease has an executor's table out: L15.)
+//! - **L3** A wake-up is a hint. Whether the request was granted is in the state word of the slot, which is written
+//!   under the partition's latch. So a late wake-up, for an earlier use of the slot, is harmless.
 //! - **L4** No thread holds two partition latches at once, with two exceptions: the deadlock detector, which takes
 //!   those of heads before those of intervals before those of executors, and a thread that reads several executors or
 //!   changes the routing rules. Both take latches in ascending order. A slot's latches are innermost.
 //! - **L5** All locks are held to the end ([`LockManager::release_all`], [`LockManager::release_all_thin`]), after the
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
-//!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are;
-//!   **L12**: an owner under a lease waits for no other owner. **L13** in `intent`: executors hold the intentions of
-//!   leases. **L14** in `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while
-//!   the table is out.
+//!   `intent`: an intention and a lock on the whole table exclude each other. **L11** in `local`: a span is held at
+//!   each executor that has keys of it; **L12** in `local/lease.rs`: an owner under a lease waits for no other owner.
+//!   **L13** in `intent`: executors hold the intentions of leases. **L14** in `local`: parts of one transaction share
+//!   no exclusive span; **L15** in `local`: a wait that ends while a lease has the lock table out.
 //!
-//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the
-//! default) a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in
-//! its owner's slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are
-//! the same code. There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges
-//! of keys are locked at the executors that their datasets belong to, and tables as in the thin form.
+//! There are three forms of one meaning. In the central form every lock is a *head*: a lock with a queue, found by name
+//! in a hash table. In the thin form (`LockForm::Thin`, the default) a present record is locked in its own word
+//! ([`LockManager::record_thin`]), and a table intention lies in its owner's slot. A conflict moves the lock into a
+//! head, so queues, fairness, deadlock detection and the view are the same code in both forms. Absent keys and
+//! intervals are central in the thin form, too. In the local form (`LockForm::Local`) keys and ranges of keys are
+//! locked in the lock tables of the executors that have them, and tables as in the thin form.
 //!
 //! Reading order: `mode` (the compatibility of modes), `acquire` (requests for keys and rows), `slot` (owners and how
 //! they sleep), `manager` (waits and releases), `central` (the grant path; in it `head`: one lock's holders and

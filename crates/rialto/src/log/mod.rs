@@ -16,10 +16,11 @@
 //!
 //! # Which thread does it, and when
 //!
-//! Gathering has a short latch; writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for
-//! itself. If it finds the latch free and the queue empty, it reserves room, takes its place and builds its block at
-//! once, before it applies (`Log::place_alone`): one compare-and-swap serves as push and drain. No other thread has
-//! then seen its slot, which stays its context's for the next transaction.
+//! A thread that gathers holds a latch for a short time. A thread that writes a group has taken the *writer word*
+//! (`turn.rs`). A level 1 committer gathers for itself. If it finds the latch free and the queue empty, it reserves
+//! room, takes its place and builds its block at once, before it applies (`Log::place_alone`): one compare-and-swap
+//! serves as push and drain. No other thread sees its slot then, so the context keeps the slot for its next
+//! transaction.
 //!
 //! Which thread writes a group is the group commit design's choice (`group_commit/`); the mechanism only sees to it
 //! that no packet is left behind.
@@ -31,39 +32,39 @@
 //! - **I3** [`Log::wait`] answers when the durable position, of the level asked for, has passed the place. A level 1
 //!   commit is in the ring when it is answered. The log server starts to write it to disk no later than
 //!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written; therefore it
-//!   stays off the disk for at most that interval and two group writes. Because the log is a prefix at both levels, one
-//!   number per level describes what is durable.
+//!   stays off the disk for at most that interval and two group writes. At each level what is durable is a prefix of
+//!   the log, so one number a level describes it.
 //! - **I4** The log is a prefix: each block carries the checksum of the one before it and the position known to be
 //!   durable when it was built. The first failed write or sync stops the log for good ([`Error::Stopped`]). Every
 //!   thread that waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
 //! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its
 //!   checksum is verified.
 //! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room
-//!   in prepared files is certain. (`Log::place_alone` is promised room for some hundred commits at a time, before
-//!   their places, and does nothing where there is none. A committer that finds no room for its packet first takes back
-//!   what is left of such a promise.) A full ring makes commits slower; it never makes them fail.
+//!   in prepared files is certain. (For `Log::place_alone` room is reserved for some hundred commits at a time, before
+//!   their places; without such room it does nothing. A committer that finds no room for its packet first takes back
+//!   what is left of that reservation.) A full ring makes commits slower; it never makes them fail.
 //!
 //! # The crash argument
 //!
 //! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it behind a
-//! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. A page that was synced is therefore
-//! never written again, and a torn write can only damage what no committer was told to be durable. After a crash of the
-//! machine:
+//! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. So a page that was synced is never
+//! written again, and a torn write can only damage what was not acknowledged as durable. After a crash of the machine:
 //!
-//! 1. *Everything durable is read back.* Its blocks are whole and chain. Blocks that the crash left half written come
-//!    after them. The first of those fails its checksum, or does not chain, if it was left over from earlier use of the
-//!    file or from a tail that an earlier recovery gave up. Checksums are seeded with the file's sequence number. Each
-//!    opening writes a pad that counts the opening, durably, before any other block, so that no block of a lost tail
-//!    can follow a new one.
+//! 1. *Everything durable is read back.* Its blocks are whole and chain. Behind them the file has blocks that the crash
+//!    left half written, or older bytes. A half-written block fails its checksum. A block that is left over from an
+//!    earlier use of the file, or from a tail that an earlier recovery gave up, does not chain. Checksums are seeded
+//!    with the file's sequence number. Each opening writes a pad that counts the opening, durably, before any other
+//!    block, so that no block of a lost tail can follow a new one.
 //! 2. *Nothing in between is lost silently.* A block carries the durable position of its time. If a whole block behind
 //!    the end says that the end was durable, the missing block was damaged later, and recovery refuses to continue.
-//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only,
-//!    after a failed sync even in a clean page: it is written and synced again before the log continues.
+//! 3. *What recovery saw stays.* Blocks past the last proven durable position may be in the system's cache only (after
+//!    a failed sync even in a page that the system takes for clean). They are written and synced again before the log
+//!    continues.
 //!
-//! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. Blocks
-//! become visible in order, by the gathered position that is advanced after them; their room is used again only when
-//! they are synced to a file. Therefore the files' chain, continued by the ring's blocks, reaches the gathered
-//! position; if it does not, that is corruption. A ring of another boot or another database is ignored.
+//! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. A block
+//! counts once the gathered position has been advanced past it, which happens in order, and its room in the ring is
+//! used again only when it is synced to a file. Therefore the files' chain, continued by the ring's blocks, reaches the
+//! gathered position; if it does not, that is corruption. A ring of another boot or another database is ignored.
 //!
 //! A packet larger than a block spans several (`Part`); it counts when its last part is there. If the log ends inside a
 //! packet, the parts stay in the stream, and the pad that the opening writes says by its higher incarnation that they
@@ -78,9 +79,10 @@
 //! [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
-//! the log carries them like any other. Of a [`PacketKind::Unlogged`] it carries the place alone, so that places stay
-//! dense (I4) and a recovery can tell what is missing. Of a [`PacketKind::Call`] it carries only the last bytes, the
-//! call; the bytes before them are the write set, which the packet's owner applies.
+//! the log carries them like any other. Of a [`PacketKind::Unlogged`] packet the log carries only the place, so that
+//! places stay dense (I2) and a recovery can tell how many commits are missing. Of a [`PacketKind::Call`] packet it
+//! carries only the last bytes, the call; the bytes before them are the write set, which the owner of the packet
+//! applies to the tables.
 //!
 //! [`Error::Stopped`]: crate::Error::Stopped
 //! [`Error::OutcomeUnknown`]: crate::Error::OutcomeUnknown

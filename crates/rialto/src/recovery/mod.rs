@@ -9,63 +9,66 @@
 //!
 //! # The redo rule
 //!
-//! The copy is fuzzy: each of its records is as some packet left it, of any place up to the clearance. Redo goes
-//! through the log from the redo start in order. A record whose `Lsn` is higher than the packet's is left alone: the
-//! copy has a later state of it. A put inserts or replaces. A patch or a delete of an absent row does nothing: a later
-//! packet removed the row, or moved it, and a move logs it whole. So whatever state of a row the copy has, the row is
-//! right after the packet that last wrote it; and redoing any of it again changes nothing (I8).
+//! The copy is fuzzy: it has each record as some packet left it, and different records in the states of different
+//! packets, at any places up to the clearance. Redo goes through the log from the redo start in order. A record whose
+//! `Lsn` is higher than the packet's is left alone: the copy has a later state of it. A put inserts or replaces. A
+//! patch or a delete of an absent row does nothing: a later packet removed the row, or moved it, and a move logs it
+//! whole. So whatever state of a row the copy has, the row is right once redo has passed the last packet that wrote it.
+//! Redoing packets again changes nothing (I8).
 //!
-//! The copy holds nothing of a packet past its clearance. So once the clearance is redone all rows are as they were at
-//! that place, and from there on each row that a packet changes exists: an absent one is an error. This holds unless
+//! The copy holds nothing of a packet past its clearance. So once redo has reached the clearance all rows are as they
+//! were at that place. From there on a packet that changes a row which does not exist is an error. This holds unless
 //! commits were never logged ([`Logging::None`](crate::Logging::None)).
 //!
 //! # Operations, beside a fuzzy copy too
 //!
-//! The paper runs action logging (AOPER) with action-consistent copies only: its records carry no place, so nothing
-//! shows whether a fuzzy copy has an action or half of one. Ours recovers from any copy, because a row's `Lsn` shows
-//! it:
+//! With action logging (AOPER) the log has operations, such as an addition. The paper runs it with action-consistent
+//! copies only: its records carry no place, so nothing shows whether a fuzzy copy has an action or half of one. Here a
+//! row's `Lsn` shows that, so operations are redone on any copy:
 //!
 //! - *A row's image is whole.* All changes of a packet to a row are applied under one hold of its segment's latch,
 //!   which the sweep takes to copy the segment. So an image with `Lsn` w holds all of packet w's work on the row, and
 //!   nothing of a later one.
 //! - *An operation is done once.* It is redone only on an image of a lower `Lsn`, and sets the row's `Lsn` to its own
 //!   place under the same hold. It is its packet's first record for the row; later changes of the row by the same
-//!   packet are logged as values. So where w is the packet's own place the operation is skipped, and the values are put
-//!   over what they were anyway (`commit/redo.rs`).
-//! - *It is done on the state that it was done on before.* Every packet before the redo start was applied whole before
-//!   the sweep began, so an image lacks only packets that redo meets, in log order: those with places from w on. If a
-//!   row's slots were copied at different moments, because it moved, or went and came back, the copy has the row
-//!   *twice* or *not at all*. *Twice*: the loader keeps the image with the higher `Lsn`; that is one image, and the
-//!   rule above holds for it. *Not at all*: then the row moved, or was inserted, during the sweep, in a packet that
-//!   redo meets and that has the row whole. Before that packet redo does nothing to the absent row, and from it on the
-//!   row is right. An image of a row that went during the sweep is brought up to its delete and then goes.
-//! - *Nothing puts a row at a place that it has not reached*, except a bulk load of the operation's own transaction:
-//!   beside DDL everything is logged as values (`txn/change.rs`).
+//!   packet are logged as values. So if w is the packet's own place, the operation is skipped, and the values replace
+//!   equal values (`commit/redo.rs`).
+//! - *An operation is redone on the state that it was first done on.* Every packet before the redo start was applied
+//!   whole before the sweep began. So an image with `Lsn` w lacks only packets behind w, and redo meets all of them, in
+//!   log order. If a row's slots were copied at different moments, because it moved, or went and came back, the copy
+//!   has the row *twice* or *not at all*. *Twice*: the loader keeps the image with the higher `Lsn`; that is one image,
+//!   and the rule above holds for it. *Not at all*: then the row moved, or was inserted, during the sweep, in a packet
+//!   that redo meets and that has the row whole. Before that packet redo does nothing to the absent row, and from it on
+//!   the row is right. An image of a row that went during the sweep is brought up to its delete and then goes.
+//! - *No row gets an `Lsn` before redo has reached that place*, except by a bulk load of the operation's own
+//!   transaction. The exception does no harm: a bulk load needs DDL in its transaction, and such a transaction logs
+//!   values only (`txn/change.rs`).
 //!
 //! # A damaged copy
 //!
-//! If the copy that the newest home block names is damaged, recovery starts from the older one, while its block is in
-//! force and the log has everything that the damaged copy has ([`fall_back`]): it is another start of the same redo.
+//! If the copy that the newest home block names is damaged, recovery starts from the older copy ([`fall_back`]). It can
+//! do so while the older home block is not retired and the log has everything that the damaged copy has. The older copy
+//! is another start of the same redo.
 //!
 //! # Calls
 //!
-//! A call of a procedure (System M's TOPER) has no rows that could show whether the copy holds it. Therefore it is
-//! replayed only in two cases: on a copy that is transaction-consistent, as the home block says, from the cut on; or,
-//! on any copy, behind its clearance, because up to there redo makes the copy whole ([`HomeBlock::fits_call`]). The cut
-//! of copy-on-update is exactly the redo start. A black/white sweep has no such place: each packet that its copy holds
-//! names the sweep ([`Packet::held_by`](crate::log::Packet)), and is left out.
+//! A call of a procedure (System M's TOPER) has no rows in the log, whose places could show whether the copy holds the
+//! call. Therefore a call is run again only in two cases ([`HomeBlock::fits_call`]). On a transaction-consistent copy
+//! calls are run again from the cut on. On any copy calls behind the clearance are run again, because up to there redo
+//! makes the copy whole. With copy-on-update the cut is exactly the redo start. A black/white sweep has no such place:
+//! each packet that its copy holds names the sweep ([`Packet::held_by`](crate::log::Packet)), and recovery leaves it
+//! out.
 //!
 //! Where calls are logged, this applies to packets of values, too: **recovery does exactly the packets that the copy
 //! lacks**, in their order. Redoing a packet that the copy has would bring its rows back to an earlier state, since an
 //! absent row has no `Lsn` that forbids it. In a log of values a later packet, which is redone as well, corrects that;
 //! but a call that the copy has is not run again.
 //!
-//! A log may hold values, operations and calls of many openings; what counts is whether the copy in force fits the
-//! packets from its redo start on. It does: calls are logged only while a transaction-consistent checkpoint is in
-//! force. A checkpoint of another kind, after the database was opened with other logging, has its redo start behind all
-//! calls before it, and its clearance before all calls after it. If a log holds a call that its copy does not fit,
-//! recovery refuses it. (See [`calls`]; `engine/replay` runs the calls, and `engine/deterministic.rs` says what is
-//! logged as a call.)
+//! A log may hold values, operations and calls of many openings. Calls are logged only while a transaction-consistent
+//! checkpoint is in force. If the database is later opened with other logging, a checkpoint of another kind has its
+//! redo start behind all calls before it, and its clearance before all calls after it. So the copy in force fits the
+//! packets from its redo start on. If a log holds a call that its copy does not fit, recovery refuses it. (See
+//! [`calls`]; `engine/replay` runs the calls, and `engine/deterministic.rs` says what is logged as a call.)
 //!
 //! # Tables that change during redo
 //!
@@ -73,7 +76,8 @@
 //! has, and by which key its redo records name rows. A copy's system tables are exactly those of its redo start,
 //! whatever made the copy, and all its segments belong to tables that they describe (`checkpoint/catalog_copy.rs`).
 //! From there on the log's DDL moves the catalog on: after a packet's records for the system tables are redone, and
-//! before anything else is, [`redo`] brings the tables in line with them. A packet with DDL is a barrier.
+//! before anything else is, [`redo`] brings the tables in line with them. Before a packet with DDL redo waits until its
+//! workers have caught up (a *barrier*).
 //!
 //! So **nothing is left out that cannot be explained**. Each of these is an error that names it: rows of the system
 //! tables that make no sense together, a segment without a table, a redo record or a load file for a table that does

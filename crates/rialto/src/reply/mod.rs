@@ -6,7 +6,7 @@
 //! - [`sent`]: a call that was sent, for its caller;
 //! - `bell`: a thread sleeps on it while it waits for a future.
 //!
-//! Wakers are foreign code: they are cloned, woken and dropped with nothing held.
+//! Wakers are code of the program's: they are cloned, woken and dropped while their thread holds no latch and no lock.
 
 mod bell;
 mod completion;

@@ -1,13 +1,14 @@
 //! Rows, keys and schemas: how typed values become bytes, and bytes values.
 //!
-//! A [`Schema`] knows a table's columns and computes once where each lies in a row and in each index's keys. A row is
-//! one compact byte string ([`encode()`], [`RowEncoder`]), of which one field can be read ([`RowView`]) or changed
-//! ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
+//! A [`Schema`] has a table's columns, and computes once where each column lies in a row and in the keys of each index.
+//! A row is one compact byte string ([`encode()`], [`RowEncoder`]), of which one field can be read ([`RowView`]) or
+//! changed ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
 //! ([`IntoKey`]). Rust structs are rows by [`Record`]; SQL and tools use [`Row`], [`Value`] and column names.
 //!
 //! Invariants kept here:
 //!
-//! - Equal values are equal rows: there is one encoding of each. A patched row is the row that encoding gives.
+//! - There is one encoding of each row, so rows with equal values have equal bytes. A patched row has the bytes that
+//!   encoding its values gives.
 //! - The order of keys as bytes is the order of the values, NULLs and NaN last; no key is a prefix of another one of
 //!   its index.
 //! - What [`encode()`] accepts stays within [`ROW_BYTES_MAX`], and each of its keys within [`KEY_BYTES_MAX`], whatever

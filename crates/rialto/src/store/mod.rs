@@ -1,25 +1,24 @@
-//! The store: the tables of an open database, and the one seam behind which their rows and index entries lie.
+//! The store: the tables of an open database, and the one interface behind which their rows and index entries lie.
 //!
 //! - [`Storage`]: what all tables share: the directory, the memory, the [`Catalog`], and what commits and sweeps tell
 //!   each other ([`Painting`]).
 //! - [`Table`]: a table by handle; [`TableVersion`]: a table between two definitions.
-//! - [`TableStore`]: **the seam.** Transactions and commits (`txn/`, `commit/`, `engine/`) reach rows and entries only
-//!   by its methods and those of [`Storage`]. They know where a row lies as a [`RowLocation`].
+//! - [`TableStore`]: **the interface.** Transactions and commits (`txn/`, `commit/`, `engine/`) reach rows and entries
+//!   only by its methods and those of [`Storage`]. They know where a row lies as a [`RowLocation`].
 //! - [`memory`]: the memory-resident store. Outside this folder only checkpoints, recovery, backups and the opening
 //!   know it, because they work on its segments. The test `arrows.rs` holds that.
 //!
 //! # A second store
 //!
-//! All tables are memory-resident. Therefore [`TableStore`] is a struct around that store: in an enum of one variant
-//! every method would have a `match` that chooses nothing. Tables of pages would make it an enum, which each of its
-//! methods matches once, with [`MemoryTable`](memory::MemoryTable) as the first variant. Most signatures allow for
-//! that:
+//! All tables are memory-resident, so [`TableStore`] is a struct with a [`MemoryTable`](memory::MemoryTable) in it.
+//! With tables of pages (not built) it would be an enum of two variants, and each of its methods one `match`. What
+//! follows says what the methods would have to answer then; most signatures allow for it already.
 //!
-//! - **A location is 8 bytes and tells its store**: a record's number takes 48 bits. In memory a slot stays a row's
-//!   while an entry leads to it, so a location is the row. For a page it is a hint, from which a commit finds the row
-//!   again by its key. Therefore `put`, `patch`, `operate` and `release` are then also given the key, which the redo
-//!   record has. What compares locations (`repoint_own`, `remove_own`, the slots that `commit/apply.rs` collects, the
-//!   answer to `enter`) then compares rows by their keys, since two hints of one row may differ.
+//! - **A location is 8 bytes and tells which store it belongs to**: a record's number takes 48 bits. In memory a slot
+//!   stays a row's while an entry leads to it, so a location is the row. For a page it is a hint, from which a commit
+//!   finds the row again by its key. Therefore `put`, `patch`, `operate` and `release` are then also given the key,
+//!   which the redo record has. Code that compares locations today (`repoint_own`, `remove_own`, the slots that
+//!   `commit/apply.rs` collects, the answer to `enter`) then compares keys, since two hints to one row may differ.
 //! - **A read can miss.** The answers of `find`, `find_in_line`, `read_leaf`, `follow`, `row`, `read`, `read_unlocked`,
 //!   `reserve`, `reserve_near`, `enter` and `enter_at` become either a *hit*, with the present answer, or a *miss*,
 //!   with the page that is not in memory. An operation that misses gives back its latches, has the page read, and asks

@@ -7,11 +7,12 @@
 //!   with `insert` and `change`, [`fields`]: the operations of a body;
 //! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,
 //!   until the commit; `bulk_load`: rows into those;
-//! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
+//! - `entries`: reads of an index without its rows; `scope`: what an action may touch;
+//! - `runs`: the runs of one transaction; `retries`: when it runs again; `core`: what all transactions share;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
-//! - `part`: what actions of one phase do at the same time, until they meet;
+//! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
-//! - `calls`: a transaction logged as the call that made it.
+//! - `calls`: transactions that are logged as calls of procedures.
 //!
 //! Kept here:
 //! - **I1** an operation changes nothing that another transaction can see but placeholders: slots and index entries

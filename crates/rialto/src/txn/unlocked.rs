@@ -1,4 +1,4 @@
-//! Reading without locks, for transactions that only read (DESIGN section 5, "Locks").
+//! Reading without locks, for transactions that only read.
 //!
 //! A reader notes each record's word and each leaf that it relies on, and checks all of them again. A word must have
 //! the same version, and no exclusive lock, both when the record is read and at the end; a leaf must be unchanged. This

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-pub(in crate::engine) use std::sync::atomic::AtomicUsize;
+pub(in crate::engine) use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 pub(in crate::engine) use parking_lot::{Mutex, MutexGuard};
 
@@ -19,6 +19,10 @@ impl Condvar {
             None => self.0.wait(&mut guard),
         }
         guard
+    }
+
+    pub fn notify_one(&self) {
+        self.0.notify_one();
     }
 
     pub fn notify_all(&self) {

@@ -1,10 +1,9 @@
 //! [`ExecutorLease`]: the lock tables of executors that one transaction has for itself.
 //!
-//! A transaction that runs in place (DESIGN section 5) takes the lock tables that it needs *out* for as long as its
-//! body runs. It enters nothing into them: it only keeps a list of what it would have locked, after a check that no
-//! lock of another owner conflicts. No other transaction can ask these tables meanwhile, so the list is as good as
-//! locks. Before the owner waits for anything, it *returns* the lease: the entries of the list become locks, and the
-//! tables go back.
+//! A transaction that runs in place takes the lock tables that it needs *out* for as long as its body runs. It enters
+//! nothing into them: it only keeps a list of what it would have locked, after a check that no lock of another owner
+//! conflicts. No other transaction can ask these tables meanwhile, so the list is as good as locks. Before the owner
+//! waits for anything, it *returns* the lease: the entries of the list become locks, and the tables go back.
 //!
 //! Invariant **L12**: an owner that is under a lease waits for no other owner, no lock table and no turn of its
 //! thread; it only spins for a short time until one more table comes back. So tables that are out come back when the

@@ -1,4 +1,4 @@
-//! Local lock tables: the locks of the data-oriented engine (the DORA paper, section 4.1.1; DESIGN section 5).
+//! Local lock tables: the locks of the data-oriented engine (the DORA paper, section 4.1.1).
 //!
 //! Each executor has a lock table for its datasets: shared and exclusive locks on [`Span`]s of an index's keys,
 //! present or not. An action's identifier is such a span, a prefix of the key; so is a range that a scan reads, and

@@ -11,7 +11,7 @@ use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
 use crate::engine::options::HandOver;
 use crate::engine::prepared::Prepared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::inside::InBody;
 use crate::isolate::SpanRef;
@@ -36,7 +36,7 @@ impl Completes for Call {
 impl Call {
     /// Ends the call with its outcome.
     pub(super) fn complete(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
-        here.queues.release();
+        here.queues.admission.release();
         self.completion.complete(outcome, &here.core.commits.log);
     }
 
@@ -92,7 +92,9 @@ pub(crate) fn send(
     let completion = Completion::new();
     let queue = queue.unwrap_or_else(|| first_queue(&procedure, &arguments, queues));
     let call = Arc::new(Call { procedure, options, arguments, completion });
-    queues.admit()?;
+    if !queues.admission.admit() {
+        return Err(Error::Closed);
+    }
     queues.put(queue, Task::Call(call.clone(), None));
     Ok(Sent::running(opening, call))
 }

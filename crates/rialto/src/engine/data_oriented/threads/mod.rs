@@ -4,6 +4,7 @@
 //! which travels from thread to thread. `assignment` says which thread runs which actions of a phase; at a
 //! `rendezvous` point the parts of a phase meet. A caller may `visit` a queue that is empty, and run its call itself.
 
+mod admission;
 mod assignment;
 mod call;
 mod execution;

@@ -18,16 +18,16 @@
 //! Which thread runs an action only affects speed; its locks are where the routing rules place them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::admission::Admission;
 use super::call::Call;
 use super::execution::{EarlierRuns, Here, Task};
 use super::visit::{Visit, Visitor};
@@ -36,7 +36,6 @@ use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
 use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
 use crate::engine::servers::{KeptOpen, Unanswered};
-use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
@@ -72,22 +71,10 @@ pub(crate) struct Queues {
     pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the close.
     resizing: Mutex<Resizing>,
-    /// Message servers wait for room in a server's queue. Callers wait for room in [`Queues::admit`], before their
+    /// Message servers wait for room in a server's queue. Callers wait for room in [`Admission::admit`], before their
     /// call is queued.
     queues: Dispatches<Task>,
-    /// The number of admitted calls.
-    calls: CachePadded<AtomicUsize>,
-    /// The number of callers that sleep until there is room; and whether no more calls are admitted. Both lie apart
-    /// from `calls`, which each call changes.
-    sleepers: AtomicUsize,
-    is_closed: AtomicBool,
-    /// Held by callers that are about to sleep, and by the close.
-    at_the_door: Mutex<()>,
-    /// Notified when a call has its outcome, for callers that sleep until there is room.
-    room: Condvar,
-    /// Notified when the last call has its outcome, for the close.
-    empty: Condvar,
-    admitted_max: usize,
+    pub(super) admission: Admission,
     /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
     /// by itself.
     aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
@@ -140,13 +127,7 @@ impl Queues {
             core: core.clone(),
             resizing: Mutex::default(),
             queues,
-            calls: CachePadded::default(),
-            sleepers: AtomicUsize::new(0),
-            is_closed: AtomicBool::new(false),
-            at_the_door: Mutex::new(()),
-            room: Condvar::new(),
-            empty: Condvar::new(),
-            admitted_max,
+            admission: Admission::new(admitted_max),
             aside: Mutex::default(),
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
@@ -259,7 +240,7 @@ impl Queues {
     /// and the queue is empty.
     ///
     /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
-    /// processor. None also if there is no room for another call: the caller waits for that in [`Queues::admit`].
+    /// processor. None also if there is no room for another call: the caller waits for that in [`Admission::admit`].
     pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {
@@ -268,7 +249,7 @@ impl Queues {
         for _ in 0..YIELDS {
             for _ in 0..SPINS {
                 if let Some(seat) = dispatch.visit() {
-                    if !self.admit_at_once() {
+                    if !self.admission.admit_at_once() {
                         self.end_visit(queue, seat);
                         return None;
                     }
@@ -285,61 +266,6 @@ impl Queues {
     pub(super) fn end_visit(self: &Arc<Queues>, queue: usize, seat: usize) {
         if !self.queues.at(queue).end_visit(seat) {
             self.hire(queue);
-        }
-    }
-
-    /// Admits a call; waits while as many calls are admitted as there may be.
-    pub fn admit(&self) -> Result<()> {
-        while !self.admit_one() {
-            let mut latch = self.at_the_door.lock();
-            if self.is_closed.load(Ordering::SeqCst) {
-                return Err(Error::Closed);
-            }
-            // A call that ends now either leaves room for this try, or sees that a caller sleeps.
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let is_in = self.admit_one();
-            if !is_in {
-                self.room.wait(&mut latch);
-            }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-            if is_in {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Admits a call if there is room and no other caller waits for room.
-    fn admit_at_once(&self) -> bool {
-        self.sleepers.load(Ordering::SeqCst) == 0 && self.admit_one()
-    }
-
-    /// Admits a call if there is room.
-    fn admit_one(&self) -> bool {
-        let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
-        if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
-            return false;
-        }
-        // Either the close waits for this call, or this call sees the close.
-        let is_open = !self.is_closed.load(Ordering::SeqCst);
-        if !is_open {
-            self.release();
-        }
-        is_open
-    }
-
-    /// Notes that a call has its outcome.
-    pub fn release(&self) {
-        let is_last = self.calls.fetch_sub(1, Ordering::SeqCst) == 1;
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // There is room for one call. If a caller takes it without having slept, it wakes the next sleeper when
-            // its call ends.
-            drop(self.at_the_door.lock());
-            self.room.notify_one();
-        }
-        if is_last && self.is_closed.load(Ordering::SeqCst) {
-            drop(self.at_the_door.lock());
-            self.empty.notify_all();
         }
     }
 
@@ -419,13 +345,7 @@ impl Queues {
 
     /// Admits no more calls, waits for those that are admitted, and ends the threads.
     pub fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-        let mut latch = self.at_the_door.lock();
-        self.room.notify_all();
-        while self.calls.load(Ordering::SeqCst) > 0 {
-            self.empty.wait(&mut latch);
-        }
-        drop(latch);
+        self.admission.close();
         *self.resizing.lock() = Resizing::Ended;
         self.queues.all().for_each(Dispatch::close);
         let threads = std::mem::take(&mut *self.threads.lock());

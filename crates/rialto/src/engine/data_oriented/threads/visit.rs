@@ -72,6 +72,6 @@ impl<'a> Visit<'a> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.visitor.leave();
-        self.queues.release();
+        self.queues.admission.release();
     }
 }
