@@ -1,4 +1,4 @@
-//! [`Admission`]: how many calls there may be at a time.
+//! [`CallAdmission`]: how many calls there may be at a time.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 /// Each pair of orders below is a store, then a load of what the other side stores, both sequentially consistent: a call
 /// that ends either leaves room for the try of a caller that is about to sleep, or sees that the caller sleeps; a call that
 /// is admitted is either waited for by the close, or sees the close.
-pub(super) struct Admission {
+pub(super) struct CallAdmission {
     admitted_max: usize,
     /// The number of admitted calls.
     calls: CachePadded<AtomicUsize>,
@@ -30,7 +30,7 @@ pub(super) struct Admission {
 
 /// What became of a try to admit a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
+enum Tried {
     /// There is no room.
     Full,
     /// It is admitted.
@@ -39,10 +39,10 @@ enum Counted {
     TooLate,
 }
 
-impl Admission {
+impl CallAdmission {
     /// Of so many calls at a time.
-    pub fn new(admitted_max: usize) -> Admission {
-        Admission {
+    pub fn new(admitted_max: usize) -> CallAdmission {
+        CallAdmission {
             admitted_max,
             calls: CachePadded::new(AtomicUsize::new(0)),
             sleepers: AtomicUsize::new(0),
@@ -58,14 +58,14 @@ impl Admission {
     pub fn admit(&self) -> bool {
         loop {
             let mut counted = self.count();
-            if counted == Counted::Full {
+            if counted == Tried::Full {
                 let latch = self.at_the_door.lock();
                 if self.is_closed.load(Ordering::SeqCst) {
                     return false;
                 }
                 self.sleepers.fetch_add(1, Ordering::SeqCst);
                 counted = self.count();
-                if counted == Counted::Full {
+                if counted == Tried::Full {
                     drop(self.room.wait(latch, None));
                 } else {
                     drop(latch);
@@ -73,10 +73,10 @@ impl Admission {
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
             }
             match counted {
-                Counted::Full => {}
-                Counted::In => return true,
+                Tried::Full => {}
+                Tried::In => return true,
                 // Without the latch, which this takes.
-                Counted::TooLate => {
+                Tried::TooLate => {
                     self.release();
                     return false;
                 }
@@ -91,21 +91,21 @@ impl Admission {
             return false;
         }
         let counted = self.count();
-        if counted == Counted::TooLate {
+        if counted == Tried::TooLate {
             self.release();
         }
-        counted == Counted::In
+        counted == Tried::In
     }
 
     /// Counts a call if there is room.
-    fn count(&self) -> Counted {
+    fn count(&self) -> Tried {
         let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
         if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
-            return Counted::Full;
+            return Tried::Full;
         }
         match self.is_closed.load(Ordering::SeqCst) {
-            false => Counted::In,
-            true => Counted::TooLate,
+            false => Tried::In,
+            true => Tried::TooLate,
         }
     }
 

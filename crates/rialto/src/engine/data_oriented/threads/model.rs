@@ -52,7 +52,7 @@ mod admission;
 #[allow(clippy::duplicate_mod, reason = "the model has other primitives")]
 mod rendezvous;
 
-use admission::Admission;
+use admission::CallAdmission;
 use rendezvous::Rendezvous;
 
 /// Schedules tried for each number of calls at a time.
@@ -61,7 +61,7 @@ const SCHEDULES: usize = 3_000;
 /// Callers that wait for room and callers that come back later if there is none, at most `most` inside at a time, and a
 /// close among them: each caller is admitted or told of the close, and the close waits for those inside.
 fn callers_beside_a_close(most: usize) {
-    let admission = Arc::new(Admission::new(most));
+    let admission = Arc::new(CallAdmission::new(most));
     let inside = Arc::new(sync::AtomicUsize::new(0));
     let callers: Vec<_> = (0..4)
         .map(|caller| {
@@ -97,7 +97,7 @@ fn calls_are_admitted_up_to_a_bound_and_the_close_waits_for_them() {
 #[test]
 fn a_caller_that_waits_for_room_gets_it() {
     let run = || {
-        let admission = Arc::new(Admission::new(1));
+        let admission = Arc::new(CallAdmission::new(1));
         let callers: Vec<_> = (0..3)
             .map(|_| {
                 let admission = admission.clone();

@@ -27,7 +27,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::admission::Admission;
+use super::admission::CallAdmission;
 use super::call::Call;
 use super::execution::{EarlierRuns, Here, Task};
 use super::visit::{Visit, Visitor};
@@ -71,10 +71,10 @@ pub(crate) struct Queues {
     pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the close.
     resizing: Mutex<Resizing>,
-    /// Message servers wait for room in a server's queue. Callers wait for room in [`Admission::admit`], before their
+    /// Message servers wait for room in a server's queue. Callers wait for room in [`CallAdmission::admit`], before their
     /// call is queued.
     queues: Dispatches<Task>,
-    pub(super) admission: Admission,
+    pub(super) admission: CallAdmission,
     /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
     /// by itself.
     aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
@@ -127,7 +127,7 @@ impl Queues {
             core: core.clone(),
             resizing: Mutex::default(),
             queues,
-            admission: Admission::new(admitted_max),
+            admission: CallAdmission::new(admitted_max),
             aside: Mutex::default(),
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
@@ -240,7 +240,7 @@ impl Queues {
     /// and the queue is empty.
     ///
     /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
-    /// processor. None also if there is no room for another call: the caller waits for that in [`Admission::admit`].
+    /// processor. None also if there is no room for another call: the caller waits for that in [`CallAdmission::admit`].
     pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {
