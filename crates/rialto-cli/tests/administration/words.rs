@@ -23,6 +23,7 @@ const KERNEL: &[(&str, &str)] = &[
     ("gate", "commit barrier"),
     ("gates", "commit barriers"),
     ("heeds", "honours"),
+    ("minds", "tracks"),
     ("landing", "completion"),
     ("mixed transaction", "transaction that straddles a sweep"),
     ("rarely(", "unlikely("),

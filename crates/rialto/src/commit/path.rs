@@ -35,7 +35,7 @@ impl CommitPath {
 
     /// Whether this database treats calls of deterministic procedures differently from others.
     #[inline]
-    pub fn minds_calls(&self) -> bool {
+    pub fn tracks_calls(&self) -> bool {
         self.logging == Logging::Transaction || self.checks_determinism
     }
 

@@ -67,7 +67,7 @@ impl Prepared {
         arguments: &[Value],
         outputs: &mut Outputs,
     ) -> Result<()> {
-        if self.procedure().deterministic && transaction.context().core.commits.minds_calls() {
+        if self.procedure().deterministic && transaction.context().core.commits.tracks_calls() {
             return deterministic::run(self, transaction, arguments, outputs);
         }
         self.run_here(transaction, arguments, outputs)

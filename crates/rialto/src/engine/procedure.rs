@@ -320,7 +320,7 @@ impl Registered {
     /// call that is logged as a call is one body, and runs on the thread that calls.
     pub(crate) fn travels(&self, core: &Core) -> bool {
         let mut actions = self.flow().phases().iter().flatten();
-        !(self.procedure.deterministic && core.commits.minds_calls())
+        !(self.procedure.deterministic && core.commits.tracks_calls())
             && actions.any(|action| !action.identifier().is_empty())
     }
 
