@@ -37,7 +37,7 @@ const DIFFERENCES: &[(&str, Differs, &str)] = &[
     (
         "SHOW ALL",
         Differs::All,
-        "Others that clients set have one value here, which `SET` accepts, and `SHOW ALL` lists",
+        "Other settings that clients send have one fixed value each: `SHOW ALL` lists it",
     ),
     ("ALTER SYSTEM SET rialto.raise_stalls", Differs::All, RAISE_STALLS),
     ("SHOW rialto.raise_stalls", Differs::All, RAISE_STALLS),
@@ -45,7 +45,7 @@ const DIFFERENCES: &[(&str, Differs, &str)] = &[
     (
         "COPY account (id, balance) FROM STDIN WITH (FREEZE ON",
         Differs::All,
-        "`freeze` says nothing here; PostgreSQL takes it only for a table that the transaction has made or truncated",
+        "`freeze` has no effect. PostgreSQL accepts it only for a table that the transaction has created or truncated",
     ),
     ("SELECT * FROM event", Differs::Columns(&[2]), "`text` (or `varchar` without a length)"),
 ];
