@@ -51,7 +51,7 @@ const DIFFERENCES: &[(&str, Differs, &str)] = &[
 ];
 
 const SERIALIZABLE: &str = "Every transaction is serializable, whatever level it asks for";
-const RAISE_STALLS: &str = "`rialto.raise_stalls` is the whole database's";
+const RAISE_STALLS: &str = "`rialto.raise_stalls` belongs to the whole database";
 
 /// The statements that the page accepts, with their line numbers.
 fn statements() -> Vec<(usize, &'static str)> {
