@@ -6,9 +6,9 @@
 //! and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
 //! a log file's header, the ring and the home block name it. So nothing that the old database wrote, before the
 //! restored place or after it, ever verifies in the new one: no block of the abandoned tail can chain on, and no image
-//! or load file of the old database is taken for the new one's. The new log continues with the place after
-//! the restored one, so that the rows' `Lsn`s stay in their order. The new database's files cannot show that the old database had other packets at the
-//! later places. The archive of the new database's log has a directory of its own.
+//! or load file of the old database is taken for the new one's. The new log continues with the place after the restored
+//! one, so that the rows' `Lsn`s stay in their order. The new database's files cannot show that the old database had
+//! other packets at the later places. The archive of the new database's log has a directory of its own.
 //!
 //! The home block is written *last*, after everything else is durable. Until then the directory is no database: a
 //! crash, or an error whose cleaning up also fails, leaves the file [`RESTORING`], and an opening refuses a directory
