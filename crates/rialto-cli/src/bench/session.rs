@@ -242,7 +242,7 @@ struct Watch<'a, W> {
 impl<W: Audited> Watch<'_, W> {
     /// What the process has counted, without this thread and the calibrations.
     fn counts(&self) -> Counts {
-        let calibrator = self.session.calibrator.lock().expect("nobody panics with it");
+        let calibrator = self.session.calibrator.lock().expect("no thread panics with it");
         self.session.counters.read_beside(&calibrator)
     }
 }
@@ -266,7 +266,7 @@ impl<W: Audited> Observer for Watch<'_, W> {
     }
 
     fn slice(&mut self, took: Duration, committed: u64) {
-        match self.session.calibrator.lock().expect("nobody panics with it").sample() {
+        match self.session.calibrator.lock().expect("no thread panics with it").sample() {
             Ok(sample) => self.slices.push(Slice { took, committed, sample }),
             Err(problem) => self.uncalibrated = Some(problem),
         }

@@ -62,7 +62,7 @@ fn segment_allocation() -> Result<f64, RunError> {
 
 fn lock_request() -> f64 {
     let locks = LockManager::new(LockOptions::default());
-    let mut owner = locks.begin().expect("nobody else has one");
+    let mut owner = locks.begin().expect("no other owner has one");
     let cancelled = AtomicBool::new(false);
     let (policy, since) = (LockPolicy::Wait, Cell::new(None));
     let wait = Wait { policy, since, timeout: None, deadline: None, cancelled: &cancelled };
@@ -80,7 +80,7 @@ fn lock_request() -> f64 {
 
 fn thin_lock_request() -> f64 {
     let locks = LockManager::new(LockOptions::default());
-    let mut owner = locks.begin().expect("nobody else has one");
+    let mut owner = locks.begin().expect("no other owner has one");
     let word = AtomicU64::new(0);
     let took = least(|| {
         assert!(locks.record_if_free(&mut owner, &word, 8, RecordMode::Exclusive), "it is free");
@@ -183,7 +183,7 @@ pub fn operations(lab: &Lab) -> Result<Figure, FigureError> {
         },
         Basic {
             name: "lock request",
-            what: "lock and unlock of a record's name that nobody else wants, in a lock head",
+            what: "lock and unlock of a record's name that no other owner wants, in a lock head",
             paper: Some((285.0, 285.0)),
             us: lock_request(),
         },

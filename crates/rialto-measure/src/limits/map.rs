@@ -81,7 +81,7 @@ fn write_log(shared: &Shared, mut file: ProbeFile) -> DiskResult<()> {
             continue;
         }
         backoff.reset();
-        let (bytes, last) = *shared.handed.lock().expect("nobody panics with it");
+        let (bytes, last) = *shared.handed.lock().expect("no thread panics with it");
         file.write(bytes)?;
         shared.durable.store(last, Ordering::Release);
         shared.busy.store(false, Ordering::Release);
@@ -115,7 +115,7 @@ pub(super) fn run(file: ProbeFile, beside: &Beside) -> DiskResult<Reached> {
             let backoff = Backoff::new();
             loop {
                 if filled > 0 && !shared.busy.load(Ordering::Acquire) {
-                    *shared.handed.lock().expect("nobody panics with it") = (filled, done);
+                    *shared.handed.lock().expect("no thread panics with it") = (filled, done);
                     shared.busy.store(true, Ordering::Release);
                     filled = 0;
                 }

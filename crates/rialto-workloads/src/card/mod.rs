@@ -123,7 +123,7 @@ impl Card {
 
     /// Adds what a client was told that is gone.
     fn add_to_done(&self, done: &Totals) {
-        self.done.lock().expect("nobody panics with it").add(done);
+        self.done.lock().expect("no thread panics with it").add(done);
     }
 
     /// Runs the transaction of a request until its outcome is durable.
@@ -268,7 +268,7 @@ impl Audited for Card {
     }
 
     fn verdict(&self, before: &Audit, after: &Audit, _: RangeInclusive<u64>) -> Verdict {
-        let done = *self.done.lock().expect("nobody panics with it");
+        let done = *self.done.lock().expect("no thread panics with it");
         after.judge(self.shape, &before.totals, &done)
     }
 }

@@ -201,7 +201,7 @@ impl Workload for Tatp {
     }
 
     fn retire(&self, client: Client) {
-        self.done.lock().expect("nobody panics with it").add(&client.done);
+        self.done.lock().expect("no thread panics with it").add(&client.done);
     }
 }
 
@@ -231,7 +231,7 @@ impl Audited for Tatp {
     }
 
     fn verdict(&self, before: &Audit, after: &Audit, _: RangeInclusive<u64>) -> Verdict {
-        let done = *self.done.lock().expect("nobody panics with it");
+        let done = *self.done.lock().expect("no thread panics with it");
         after.judge(self.shape, &before.totals, &done)
     }
 }

@@ -217,7 +217,7 @@ impl Workload for Tpcc {
     }
 
     fn retire(&self, client: Client) {
-        self.done.lock().expect("nobody panics with it").add(&client.done);
+        self.done.lock().expect("no thread panics with it").add(&client.done);
     }
 }
 
@@ -250,7 +250,7 @@ impl Audited for Tpcc {
     }
 
     fn verdict(&self, before: &Audit, after: &Audit, _: RangeInclusive<u64>) -> Verdict {
-        let done = *self.done.lock().expect("nobody panics with it");
+        let done = *self.done.lock().expect("no thread panics with it");
         after.judge(&before.done, &done)
     }
 }

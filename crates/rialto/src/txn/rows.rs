@@ -129,9 +129,12 @@ impl Iterator for Rows<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let most = self.rest.as_ref().and_then(|_| usize::try_from(self.wanted).ok());
         let read = self.read.len();
-        (read, if self.rest.is_none() { Some(read) } else { most.and_then(|most| most.checked_add(read)) })
+        let rest = match self.rest {
+            None => Some(0),
+            Some(_) => usize::try_from(self.wanted).ok(),
+        };
+        (read, rest.and_then(|rest| rest.checked_add(read)))
     }
 }
 
