@@ -75,7 +75,11 @@ fn as_a_victim<T: Send>(
 ) -> (T, u32) {
     let (has_first, closes) = mpsc::channel();
     thread::scope(|scope| {
-        let older: Vec<_> = (0..deadlocks).map(|_| db.begin().unwrap()).collect();
+        // It has its row before the other one begins.
+        let mut older: Vec<_> = (0..deadlocks).map(|_| db.begin().unwrap()).collect();
+        older
+            .iter_mut()
+            .for_each(|older| assert!(older.update(account, 2, &[(1, Value::Int8(1_000))]).unwrap()));
         let victim = scope.spawn(move || {
             let runs = Cell::new(0);
             let body = |tx: &mut Transaction| {
@@ -89,7 +93,6 @@ fn as_a_victim<T: Send>(
             (told, runs.get())
         });
         for mut older in older {
-            older.update(account, 2, &[(1, Value::Int8(1_000))]).unwrap();
             closes.recv().unwrap();
             until("the younger one waits", || !db.lock_waits().is_empty());
             older.update(account, 1, &[(1, Value::Int8(1_000))]).unwrap();
