@@ -227,9 +227,10 @@ impl Database {
         ticket
     }
 
-    /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) it takes no locks on rows.
-    /// If another transaction changes what it has read before it ends, it runs again, with locks; the result of the
-    /// first run, a panic included, is discarded.
+    /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) its first run takes no locks
+    /// on rows. It runs again, with locks, if it meets a row that a writer has locked, if what it has read is changed
+    /// before it ends, or after more than 4,096 reads without a lock. The result of the first run, a panic included, is
+    /// discarded.
     ///
     /// # Blocking
     /// The call waits until what it read is durable at the transaction's level. It may wait for locks on tables: behind

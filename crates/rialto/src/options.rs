@@ -44,8 +44,9 @@ pub struct Options {
     /// How memory is brought to disk in the background; fuzzy by default.
     /// [`Database::set_checkpoint`](crate::Database::set_checkpoint) changes it while the database runs.
     pub checkpoint: Checkpointing,
-    /// The shortest time from the begin of one background checkpoint to the begin of the next (System M's interval
-    /// floor); 30 s by default.
+    /// The time from the begin of one background checkpoint to the begin of the next (System M's interval floor); 30 s
+    /// by default. The next one begins earlier if half of [`log_bytes_max`](Options::log_bytes_max) is used (with three
+    /// [`backup_copies`](Options::backup_copies) a third), or if a transaction finds no room in the log.
     pub checkpoint_interval: Duration,
     /// The longest time that a recovery should take; none by default. With it, a background checkpoint begins when the
     /// log to redo requires one, so that a recovery is predicted to stay within this time. A recovery here is load,
@@ -86,8 +87,8 @@ pub struct Options {
     /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
     /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) gives the reason.
     pub archive: Option<Archive>,
-    /// The bound on the log on disk, in bytes; 4 GiB by default, at least 1 MiB. When half of it is used a checkpoint
-    /// begins; at the bound transactions wait. A log file has an eighth of it, at most 64 MiB. The bound may change
+    /// The bound on the log on disk, in bytes; 4 GiB by default, at least 1 MiB. When half of it is used (with three
+    /// backup copies a third), a checkpoint begins; at the bound transactions wait. A log file has an eighth of it, at most 64 MiB. The bound may change
     /// from one opening to the next: files of the earlier size stay until a checkpoint frees them. The log record of
     /// one transaction has to fit beside the log file that the log ends in, pads included; up to three fifths of the
     /// bound always do.
