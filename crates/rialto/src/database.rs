@@ -233,8 +233,8 @@ impl Database {
     ///
     /// # Blocking
     /// The call waits until what it read is durable at the transaction's level. It may wait for locks on tables: behind
-    /// definitions, and, for a scan without bounds and limit, which locks its table as a whole, behind all that write to
-    /// the table. If the body runs again, and always where locks are not thin, it may wait for locks on rows.
+    /// definitions, and, for a scan without bounds and limit, which locks its table as a whole, behind all that write
+    /// to the table. If the body runs again, and always where locks are not thin, it may wait for locks on rows.
     ///
     /// # Errors
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.

@@ -1,5 +1,5 @@
-//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is durable.
-//! Every transaction is serializable, range scans and secondary indexes included.
+//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is
+//! durable. Every transaction is serializable, range scans and secondary indexes included.
 //!
 //! ```
 //! use rialto::{Database, Error, Record, Records};
@@ -62,8 +62,8 @@
 //! - `procedure`: a registered procedure of two phases;
 //! - `recovery`: a process is killed, and what it was told is durable is there afterwards.
 //!
-//! README and `docs` in the repository have the pages for users. The crate's folders are the stages of a transaction's life;
-//! ARCHITECTURE.md explains how they fit together.
+//! README and `docs` in the repository have the pages for users. The crate's folders are the stages of a transaction's
+//! life; ARCHITECTURE.md explains how they fit together.
 
 #![deny(unsafe_code)]
 

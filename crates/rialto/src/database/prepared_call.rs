@@ -152,7 +152,8 @@ impl PreparedCall {
     }
 
     /// Sends several calls on their way, in this order, each as [`PreparedCall::send`] does. Each call is a transaction
-    /// of its own and has a result of its own, at its position: an error or a panic of one call does not affect another.
+    /// of its own and has a result of its own, at its position: an error or a panic of one call does not affect
+    /// another.
     ///
     /// Where calls run on the calling thread, a call sees the effects of the calls before it. The keys that the first
     /// phases of the calls name by arguments ([`Action::by_argument`](crate::Action::by_argument), whole keys of an

@@ -27,8 +27,8 @@
 //!
 //! # Invariants kept here
 //!
-//! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot is
-//!   used again only after gather and apply (`packet.rs`).
+//! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot
+//!   is used again only after gather and apply (`packet.rs`).
 //! - **I3** [`Log::wait`] answers when the durable position, of the level asked for, has passed the place. A level 1
 //!   commit is in the ring when it is answered. The log server starts to write it to disk no later than
 //!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written; therefore it

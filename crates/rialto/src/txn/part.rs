@@ -5,9 +5,9 @@
 //! lock owner, the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists
 //! once:
 //! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When
-//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is done
-//!   where one thread runs the actions in another order than the flow's. A choice that changes whether the transaction
-//!   may write binds the actions behind it, so it needs the whole transaction.
+//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is
+//!   done where one thread runs the actions in another order than the flow's. A choice that changes whether the
+//!   transaction may write binds the actions behind it, so it needs the whole transaction.
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
 //! - *Time limits* are one deadline. A doomed part dooms the transaction.
 //! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.

@@ -7,11 +7,11 @@
 //! actions on one table whose identifiers overlap and of which one is exclusive. Conflicting calls run in the order
 //! of the log. A call of a plain closure may touch anything, and conflicts with all calls.
 //!
-//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For an
-//! identifier, that is the last call that has it exclusively, which itself comes after all others before it. Where
+//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For
+//! an identifier, that is the last call that has it exclusively, which itself comes after all others before it. Where
 //! calls share, or touch whole tables, it is *all* calls up to the last one of these. What is done is one number for
-//! each worker. Identifiers are kept by their hash in a table of fixed size: if two of them have the same place,
-//! calls wait without need.
+//! each worker. Identifiers are kept by their hash in a table of fixed size: if two of them have the same place, calls
+//! wait without need.
 //!
 //! A key of a unique index can pass from one row to another whatever the rows' identifiers are. So if a table has
 //! such an index whose keys do not begin as the identifiers do, calls that may change its rows run in the order of

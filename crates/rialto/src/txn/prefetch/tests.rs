@@ -1,5 +1,5 @@
-//! What was prefetched and the lookups after it: none looks again for what has not changed since, and none takes what has.
-//! In tests every index counts as large.
+//! What was prefetched and the lookups after it: none looks again for what has not changed since, and none takes what
+//! has. In tests every index counts as large.
 
 mod batches;
 

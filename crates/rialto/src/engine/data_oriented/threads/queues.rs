@@ -71,8 +71,8 @@ pub(crate) struct Queues {
     pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the close.
     resizing: Mutex<Resizing>,
-    /// Message servers wait for room in a server's queue. Callers wait for room in [`CallAdmission::admit`], before their
-    /// call is queued.
+    /// Message servers wait for room in a server's queue. Callers wait for room in [`CallAdmission::admit`], before
+    /// their call is queued.
     queues: Dispatches<Task>,
     pub(super) admission: CallAdmission,
     /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
@@ -240,7 +240,8 @@ impl Queues {
     /// and the queue is empty.
     ///
     /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
-    /// processor. None also if there is no room for another call: the caller waits for that in [`CallAdmission::admit`].
+    /// processor. None also if there is no room for another call: the caller waits for that in
+    /// [`CallAdmission::admit`].
     pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {

@@ -17,10 +17,10 @@
 //! All keys that a node can ever hold lie between two fences, which only the parents know; the prefix is common to both
 //! fences. So a reader that came here by a validated descent skips the prefix without comparing it.
 //!
-//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value loaded
-//! without the latch may be torn, of another time, or of another node, until the latch validates it. Every control word
-//! that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes from an entry
-//! is bounds-checked.
+//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value
+//! loaded without the latch may be torn, of another time, or of another node, until the latch validates it. Every
+//! control word that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes
+//! from an entry is bounds-checked.
 
 #![allow(unsafe_code)]
 
