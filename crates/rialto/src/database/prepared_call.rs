@@ -13,7 +13,7 @@ use crate::txn::{Transaction, TxOptions};
 /// A registered procedure with its options, for one caller at a time. The name is looked up once, and the outputs of a
 /// call lie in memory that the next call uses again.
 ///
-/// A [`Database::call`] does the same at the price of a look-up in the map of names and of a vector. Once a higher
+/// [`Database::call`] does the same, but looks the name up in a map and allocates a vector in each call. Once a higher
 /// version of the procedure has been registered, the next call runs that version.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! A phase of a flow in one call: which of its actions there are, and how each runs. The same on every engine.
+//! A phase of a flow in one call: which of its actions the call has, and how each of them runs. All engines use this.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,4 @@
-//! The loop that runs a transaction until it has its place or has failed.
+//! The loop that runs a transaction until it has its place in the log or has failed.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! [`Line`]: the transactions that wait for room in the log.
+//! [`Line`]: the queue of the transactions that wait for room in the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Transaction<'_> {
 
 impl Context {
     /// Prefetches the rows that keys of indexes lead to, each of a table that is locked by intention, given by its
-    /// place in the transaction's list. Small indexes are left out.
+    /// position in the transaction's list. Small indexes are left out.
     pub fn prefetch<'k>(&mut self, keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>) {
         let Context { core, tables, prefetched, .. } = self;
         let far = keys.map(|(slot, which, key)| (&tables.at(slot).store, which, key));

@@ -1,5 +1,5 @@
-//! [`Retries`]: when a transaction whose run had no effect runs again. It is the one policy for closures, calls,
-//! servers' requests, and handles.
+//! [`Retries`]: whether and when a transaction runs again after a run without effect. The policy is the same for
+//! closures, calls, servers' requests, and handles.
 
 use std::time::Duration;
 

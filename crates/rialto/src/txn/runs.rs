@@ -1,4 +1,4 @@
-//! [`Runs`]: a transaction that may have to run several times, and [`Run`]: how one of these ended.
+//! [`Runs`]: a transaction that may have to run several times; [`Run`]: how one of its runs ended.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,8 +22,8 @@ pub(super) const ESCALATE_ROWS: u64 = 4_096;
 /// How many rows ahead a scan prefetches.
 const PREFETCHED_ROWS: usize = 4;
 
-/// One end of a scan. The values are those of the index's columns, or of the first of them: then all keys with that
-/// prefix are on the same side.
+/// One end of a scan. The values are those of the index's columns, or of its first columns. In the second case all keys
+/// that begin with these values are inside the range, or all are outside.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum KeyBound {
     /// No bound: to the end of the index.

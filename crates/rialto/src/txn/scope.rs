@@ -23,7 +23,7 @@ pub(crate) enum Touch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     pub table: TableKey,
-    /// The table's place in the transaction's list of tables.
+    /// The table's position in the transaction's list of tables.
     pub slot: u32,
     /// Whether the action writes; the table is locked by the intention for this.
     pub mode: RecordMode,
@@ -94,7 +94,7 @@ impl Scope {
         (reach.table == table && suffices(reach.mode, mode)).then_some(reach.slot)
     }
 
-    /// Whether the action is on the table at this place, with an intention lock of this mode or a stronger one.
+    /// Whether the action is on the table at this position, with an intention lock of this mode or a stronger one.
     #[inline(always)]
     pub fn is_at(&self, slot: u32, mode: RecordMode) -> bool {
         self.on.as_ref().is_some_and(|reach| reach.slot == slot && suffices(reach.mode, mode))

@@ -1,9 +1,10 @@
 //! [`Planner`]: whether the actions of a phase run at the same time or one after the other, and in which order (the
 //! DORA paper, appendix A.4). A policy: it gets counts and returns a plan, and does nothing itself.
 //!
-//! At the same time they are done sooner; but an action that aborts makes the work of all others needless. One after
-//! the other, with the most likely to abort first, that work is never begun. So the planner estimates how much less
-//! would be run in a serial plan, from how often each action was part of a call and how often it then aborted.
+//! Actions that run at the same time end sooner. But if one of them aborts, the work of all others was needless. If
+//! they run one after the other, with the one most likely to abort first, most of that work is never begun. So the
+//! planner estimates how many runs of actions a serial plan would save, from how often each action was part of a call
+//! and how often it then aborted.
 
 use smallvec::SmallVec;
 

@@ -1,20 +1,24 @@
 //! [`Dispatch`]: a request queue, and which executor runs.
 //!
-//! One latch guards all of it; it is held for a few instructions. The invariants are checked after each step (in
-//! debug builds):
+//! An executor here is a thread that runs requests: the priority executor, or a standby. Its *seat* is the entry that
+//! holds its state. A run that is to be repeated after a back-off waits on the restart queue (`restarts`).
+//!
+//! One latch guards the state. It is held for a few instructions. The invariants are checked after each step (in debug
+//! builds):
 //!
 //! - **D1** At most one executor runs: the one that `running` names, and its seat says so.
-//! - **D2** If no executor runs, none could: no executor is ready, and there is no request that may run or no idle
-//!   executor.
+//! - **D2** If no executor runs, then none could run: no executor is ready, and either no request may run or no
+//!   executor is idle.
 //! - **D3** A blocked executor that may go on is ready. Ready executors run in the order in which their waits ended,
 //!   before the next request is taken off the queue. Where requests are taken off in groups, the rest of a group that
 //!   has been taken off comes first.
-//! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a
-//!   response or to the restarts. After the close each request is still run. When a queue is given up, requests that
-//!   no executor has taken off go to the caller that gave it up, and each of the others is run here.
-//! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones, each kind in the order in
-//!   which its requests came; also on the queue to which they are moved when their own is given up. They stand behind
-//!   a group that has been taken off, as in D3.
+//! - **D4** A request is in one place: on the queue, on the restart queue, or with an executor, which turns it into a
+//!   response or puts it on the restart queue. After the close each request is still run. When a queue is given up,
+//!   requests that no executor has taken off go to the caller that gave it up. All others are run by the queue's own
+//!   executors.
+//! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones. Within each kind the order
+//!   is that in which the requests came. This also holds on the queue to which they are moved when their own is given
+//!   up. A group that has been taken off the queue comes before both (D3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -370,8 +374,8 @@ impl<J> Dispatch<J> {
         }
     }
 
-    /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were
-    /// told of each free place, they would wake for each.
+    /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were told
+    /// of each request that is taken off, they would wake for each.
     fn take(&self, state: &mut DispatchState<J>, told: &mut ToldWaiters) -> Option<J> {
         // Restarts alternate with begun requests, which others may wait for, and go before all new ones.
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);

@@ -9,24 +9,26 @@
 //! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread
 //! gets one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are
 //! put on their queues at one time. The part that comes last to the rendezvous point makes one transaction of them
-//! again, and goes on. A phase whose plan is serial ([`Plan`]) runs whole on one thread, the action that is the most
-//! likely to abort first; all its identifiers are locked before the first body. Actions whose result depends on the
-//! order keep the flow's order ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//! again, and goes on. A phase whose plan is serial ([`Plan`]) runs on one thread, and begins with the action that is
+//! the most likely to abort. All its identifiers are locked before the first body. Actions whose result depends on the
+//! order keep the flow's order ([`in_turn`]). If a plan cannot keep it, the call runs again whole.
 //!
 //! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a
-//! definition has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one
-//! has used up its room, [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then
-//! run that phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
+//! definition has changed. A part cannot go on alone if another part wants the same key of a unique index, or if it has
+//! used up its share of the write set's room ([`txn::part`](crate::txn)). Then the call runs again with all phases
+//! whole, and the procedure's next calls run that phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
 //!
 //! Kept here:
 //! - **One meaning.** Actions of one phase whose identifiers overlap are in one part, in their order. An action that
-//!   overlaps what earlier phases wrote stays with the transaction itself. Outputs come in the flow's order, whichever
-//!   part ended first; so are choices applied. If actions fail, the first of them in the flow gives the call's error:
-//!   the actions before it run all the same, and those behind it are not begun, and wait for no lock any more.
-//! - **Tables stay as they are** until the transaction ends. The transaction enters the intentions of a phase itself
-//!   before the phase is split, and the parts use those.
-//! - **All that a phase names is locked before it is split**, by the transaction, in the order of all. Parts that each
-//!   asked for several keys, one after the other, would form cycles with each other.
+//!   overlaps what earlier phases wrote is in the part that runs in the transaction's own context. Outputs come in the
+//!   flow's order, whichever part ended first. What actions choose for their transaction, such as its durability, is
+//!   applied in the flow's order, too. If actions fail, the first of them in the flow gives the call's error. The
+//!   actions before it in the flow run all the same. Those behind it are not begun, or end their waits for locks.
+//! - **Tables stay as they are** until the transaction ends. Before a phase is split, the transaction takes the phase's
+//!   intention locks on tables. The parts use these locks.
+//! - **All that a phase names is locked before it is split**, by the transaction, in the order in which all
+//!   transactions lock. If each part asked for its keys itself, one after the other, parts of different transactions
+//!   would form cycles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,12 +1,14 @@
 //! [`Queues`]: the threads that own executors, and their queues of tasks.
 //!
-//! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group
-//! under one hold of its latch, and runs them one after the other. While one of them waits for a lock or for the log
-//! ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread goes on with the next, so the executor
-//! itself never waits. Standbys are hired as they are needed.
+//! Each thread has a [`Dispatch`], which hands requests over as System M's transaction server does. One *priority*
+//! thread takes tasks off the queue, a group under one hold of its latch, and runs them one after the other. While a
+//! task waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
+//! the next one. So a wait of one task does not hold up the others. Standby threads are started when they are needed.
 //!
-//! A call whose first locks are not free steps aside: it holds nothing and rests on its queue. It runs again when a
-//! call ends that had what it wants, or when its rest is over.
+//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *steps aside*: its
+//! run ends without effect, it holds no locks, and it occupies no thread. It is run again when a call that had named
+//! this identifier ends and wakes it, or after a back-off (`ASIDE`). [`Runs::may_step_aside`] limits how often; after
+//! that the call waits for the lock as any transaction does.
 //!
 //! A transaction server is a `Queues` with one thread: its queue has a bound, at which message servers wait; its
 //! tasks are their requests, taken off one by one. It has all its standbys from the start.
@@ -15,7 +17,7 @@
 //! wait (back-pressure); phases and parts of an admitted call are never refused.
 //!
 //! The number of threads changes while calls run ([`Dispatches`]): nothing is lost, and no call waits for a change.
-//! Which thread runs an action only affects speed; its locks are where the routing rules place them.
+//! Which thread runs an action only affects speed: the action's locks are at the executors that the routing rules name.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -8,8 +8,8 @@
 //! What the last step gives is what [`Index::get`] would give. The inner nodes are coupled as there. Only the step from
 //! a leaf's parent to the leaf is divided: the first step does not load the leaf, and the last one reads the leaf's
 //! version and then validates the parent once more. So the leaf covers the key as of that version (invariant 1). The
-//! index may be discarded before the first step or between two: what is given counts only if the index is there behind
-//! the last one. Steps that meet a writer give nothing.
+//! index may be discarded before the first step or between two steps. Therefore the result counts only if the index
+//! still exists after the last step. Steps that meet a writer give nothing.
 
 use std::sync::atomic::Ordering;
 

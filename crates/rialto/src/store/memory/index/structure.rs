@@ -22,7 +22,7 @@ const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
 const COMPACT_WORDS: usize = BODY_WORDS / 8;
 /// This many consecutive keys, and the next one, show that keys arrive in order there.
 const RUN: usize = 4;
-/// How far around the wanted place a split looks for a shorter separator.
+/// How far around the wanted position a split looks for a shorter separator.
 const SPLIT_WINDOW: usize = 4;
 
 /// Where a node is divided.
