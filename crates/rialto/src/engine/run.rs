@@ -121,7 +121,7 @@ pub(crate) fn run_once<T>(
     runs.end(core, transaction, outcome)
 }
 
-/// Rests before the next run.
+/// Waits for the back-off before the next run.
 pub(crate) fn take_rest(core: &Core, rest: Option<Duration>) {
     let Some(rest) = rest else { return };
     let _waiting = WaitGuard::enter(&core.clock, Awaited::Others);

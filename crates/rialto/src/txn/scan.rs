@@ -170,8 +170,8 @@ impl Context {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
-        // A whole scan by an action with an identifier strays, and is refused below. Therefore it does not lock the
-        // whole table, where it would wait for other transactions, and for the other parts of its own.
+        // A whole scan by an action with an identifier leaves its scope, and is refused below. Therefore it does not
+        // lock the whole table, where it would wait for other transactions, and for the other parts of its own.
         let is_whole = is_whole && !self.scope.has_identifier();
         self.use_table(table, if is_whole { whole } else { intent })
     }

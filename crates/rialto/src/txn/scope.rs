@@ -1,6 +1,6 @@
 //! [`Scope`]: what the running action may touch. Every operation checks this, so that a flow means the same on each
-//! engine: an access elsewhere is refused with an error that names the action and what it strayed to. Where the
-//! action's identifier is locked, what it names needs no lock of its own.
+//! engine: an access outside of the scope is refused with an error that names the action and the access. If the
+//! action's identifier is locked, the rows and keys under it need no locks of their own.
 
 use std::ops::Bound;
 
@@ -46,7 +46,7 @@ pub(crate) struct Scope {
     on: Option<Reach>,
     /// The prefix of the keys that the action may touch.
     prefix: Key,
-    /// What the action strayed to first, in words.
+    /// The action's first access outside of its scope, in words.
     strayed: Option<Box<str>>,
 }
 
@@ -144,7 +144,7 @@ impl Scope {
         self.on.map_or(0, |reach| reach.savepoints)
     }
 
-    /// Ends the action. Returns what it strayed to, even if its body ignored the error.
+    /// Ends the action. Returns its first access outside of its scope, even if its body ignored the error.
     #[inline]
     pub fn end(&mut self) -> Option<Box<str>> {
         self.on = None;

@@ -166,7 +166,7 @@ impl Climb {
             self.rest_next = 0;
         }
         self.rest = self.rest_next;
-        // Rarer once all other shares have been tried in vain.
+        // Rarer once all other shares have been tried and brought no gain.
         self.walks += 1;
         if self.walks.is_multiple_of(QUARTERS as u32) {
             self.rest_next = (self.rest_next * REST_GROWTH).clamp(least, most);

@@ -86,7 +86,7 @@ pub(in crate::engine) enum Task {
     Request(Box<Envelope>),
 }
 
-/// What came of earlier runs of a call, and what it was aside for.
+/// The earlier runs of a call, and the back-off that it comes from, if it stepped aside.
 pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Aside>);
 
 /// See the [module](self).
@@ -108,7 +108,7 @@ enum PhaseEnd {
     Ran,
     /// It belongs elsewhere.
     Elsewhere(Elsewhere),
-    /// A lock is in its way for which the call steps aside.
+    /// Not begun: the call steps aside, for a lock on the identifier of this name.
     Aside(u64),
 }
 
@@ -284,8 +284,8 @@ impl Execution {
             positions.extend(part_of_it.map(|(at, _)| at as u16));
             bind(procedure, actions_at(phase, bindings, &positions), context, given, &mut actions)
         })?;
-        // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to
-        // run next would wait behind it.
+        // In a first phase nothing has been done, and nothing need be held. If this run waited here, tasks behind it on
+        // the queue, for which others may wait, would be held up.
         let runs_whole = runs.is_whole();
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
             names.extend(names_of(actions));
@@ -299,7 +299,7 @@ impl Execution {
                     AtOnce::Refused => {}
                 }
             }
-            // One time-out for its rests and for what it waits for now.
+            // Its back-offs and the wait that follows share one time-out.
             let limit = context.choices.lock_timeout;
             context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
             let locked = lock(procedure, context, actions, given);
@@ -420,8 +420,8 @@ impl Execution {
         );
     }
 
-    /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in,
-    /// and that one the next.
+    /// Makes way for other calls. If calls waited for their first locks on their thread, each of them would need
+    /// another standby thread.
     fn step_aside(self, name: u64, here: &Here<'_>) {
         let Execution { call, mut runs, transaction, .. } = self;
         runs.step_aside(transaction);

@@ -42,14 +42,14 @@ use crate::inside::InBody;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
 
-/// The name for which a call is aside, and the number of that step aside.
+/// The name of the identifier for which a call has stepped aside, and the number of this back-off.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Aside {
     name: u64,
     number: u64,
 }
 
-/// Where a call rests that is aside.
+/// The entry of a call that has stepped aside: the number of its back-off, its queue, and the back-off there.
 struct RestingCall {
     number: u64,
     queue: usize,
@@ -77,8 +77,8 @@ pub(crate) struct Queues {
     /// their call is queued.
     queues: Dispatches<Task>,
     pub(super) admission: CallAdmission,
-    /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
-    /// by itself.
+    /// The calls that have stepped aside, by the name that they wait for. Each has one entry, until it is woken or its
+    /// back-off is over.
     aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
     names_aside: AtomicUsize,
     /// How many times calls have stepped aside.
@@ -224,14 +224,14 @@ impl Queues {
         }
     }
 
-    /// Hires a thread for a queue at which no thread can run what is on it. If the system has no thread left, the
-    /// task waits until a blocked thread comes back. There is no free seat only if several callers hire at a time:
-    /// then one of the others' threads is idle.
+    /// Starts a standby for a queue at which no thread can run what is on it. If the system has no thread left, the
+    /// task waits until a blocked thread comes back. There is no free seat only if several callers start standbys at a
+    /// time. Then one of the others' standbys is idle.
     fn hire(self: &Arc<Queues>, queue: usize) {
         let _ = self.hire_with(queue, None);
     }
 
-    /// Hires a thread, unless no seat is left.
+    /// Starts a standby, unless no seat is left.
     fn hire_with(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
         let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
         let spawned = self.spawn(queue, seat, served);
@@ -285,13 +285,13 @@ impl Queues {
         self.queues.put_all(tasks, |queue| self.hire(queue));
     }
 
-    /// Puts a task aside that is to run again after a rest, on the queue of the calling thread.
+    /// Puts a task that is to run again after a back-off on the restart queue of the calling thread's queue.
     pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
     }
 
-    /// Puts a call aside, on the queue of the calling thread, until another call ends that has this name
-    /// ([`Queues::ended`]), or for a short time. The call holds nothing.
+    /// Puts a call that steps aside on the restart queue of the calling thread's queue, until another call ends that
+    /// has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
     pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
@@ -304,7 +304,7 @@ impl Queues {
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// Ends the time aside of a call. Whether another call has woken it.
+    /// Ends the back-off of a call that has stepped aside. Returns whether another call has woken it.
     pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
         let mut waiting = self.aside.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
@@ -319,7 +319,8 @@ impl Queues {
         at.is_none()
     }
 
-    /// A call that had these names holds nothing any more. For each name, wakes the first call that is aside for it.
+    /// A call that had these names holds nothing any more. For each name, wakes the first call that has stepped aside
+    /// for it.
     pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
@@ -330,7 +331,7 @@ impl Queues {
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
-            // A call whose rest has just ended comes back by itself.
+            // A call whose back-off has just ended runs without this.
             while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
                 if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
                     short_of.extend((!has_hand).then_some(queue));

@@ -256,7 +256,7 @@ impl Index {
 }
 
 /// Whether a node, after a removal, looks for a sibling to join. It does not after each removal, because a node whose
-/// siblings are too full would try in vain all the time.
+/// siblings are too full would then look for one at each removal.
 pub(super) fn wants_merge(control: Control) -> bool {
     let count = control.count();
     control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())
