@@ -59,7 +59,7 @@
 //!
 //! - `cargo run -p rialto --example derive` makes rows of a struct's values, and reads them by a secondary index;
 //! - `cargo run -p rialto --example embedded` creates a table without a struct, changes its rows and scans them;
-//! - `cargo run -p rialto --example tickets` keeps many commits in progress from one thread, and awaits a ticket in an
+//! - `cargo run -p rialto --example tickets` keeps many commits in progress from one thread, and awaits tickets in an
 //!   async task;
 //! - `cargo run -p rialto --example procedure` registers a procedure of two phases, and calls it by its name;
 //! - `cargo run -p rialto --example recovery` kills a process while it commits, recovers the database, and checks that
