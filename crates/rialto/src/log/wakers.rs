@@ -36,16 +36,16 @@ use crate::account::processor::ProcessorTime;
 use crate::fault_injection;
 use crate::foreign::run_caught;
 
-/// What waits for the log in memory of its own. Its `wake` is short, and waits for nothing.
+/// A listener of the engine that is an object of its own, not a [`Waker`]. Its `wake` is short, and waits for nothing.
 pub(crate) trait Listens: Send {
     fn wake(self: Box<Self>);
 }
 
-/// What is woken.
+/// A listener: what is run once a place is durable.
 pub(crate) enum Listener {
     /// A waker of the engine's own, which is short and waits for nothing.
     Own(Waker),
-    /// The same, in memory of its own.
+    /// An object of the engine's own.
     Boxed(Box<dyn Listens>),
     /// A user's waker.
     Foreign(Waker),

@@ -28,7 +28,8 @@ use super::context::Context;
 use crate::isolate::Owner;
 use crate::txn::core::Core;
 
-/// The lock slot of a transaction that has ended, with what it holds at executors.
+/// A release that is still to be done: the lock slot of a transaction that has ended, with the locks that the slot
+/// holds at executors.
 pub(crate) struct Debt {
     core: Arc<Core>,
     state: Mutex<DebtState>,

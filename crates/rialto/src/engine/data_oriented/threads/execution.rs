@@ -103,7 +103,7 @@ pub(in crate::engine) struct Execution {
     names: SmallVec<[u64; 4]>,
 }
 
-/// What has become of a phase on a thread.
+/// How the run of a phase on a thread ended.
 enum PhaseEnd {
     Ran,
     /// It belongs elsewhere.
@@ -112,7 +112,7 @@ enum PhaseEnd {
     Aside(u64),
 }
 
-/// What the parts of a phase have in common.
+/// The state that the parts of a phase share.
 struct Meeting {
     call: Arc<Call>,
     phase: usize,
@@ -133,7 +133,7 @@ struct Elsewhere {
     identified: Vec<(u16, Identified)>,
 }
 
-/// How far a part is, for the others.
+/// The progress of a part, for the other parts to read.
 struct UnderWay {
     /// The lock owner of its context.
     owner: u16,
@@ -151,7 +151,7 @@ pub(in crate::engine) struct Part {
     run: PartOf,
 }
 
-/// Whose context a part has.
+/// The context that a part runs in.
 enum PartOf {
     /// The transaction's own.
     Execution(Box<Execution>),
@@ -169,8 +169,8 @@ struct Arrival {
 }
 
 impl Task {
-    /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread:
-    /// the thread owns executors, and others wait for these.
+    /// Runs the task as far as it can run on this thread. A panic ends the task's call, and the call's caller gets it.
+    /// It does not end the thread, because the thread owns executors.
     pub fn run(self, here: &Here<'_>) {
         let Some(call) = self.call().cloned() else { return self.go(here) };
         let ended = catch(|| self.go(here));
