@@ -123,7 +123,7 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// A write to the row that was at `target`, whose redo record lies where `placed` says.
+    /// A write to the row that was at `target`, whose redo record lies in the packet where `placed` says.
     #[inline(always)]
     pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, placed: RecordAt) -> Write {
         let previous = match target.place {

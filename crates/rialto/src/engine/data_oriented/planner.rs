@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 const NEEDLESS_MAX: f64 = 0.10;
 /// If the share is below this, they are run at the same time again.
 const NEEDLESS_MIN: f64 = 0.05;
-/// An action that aborts less often than this, by call, has no place of its own in an order.
+/// An action that aborts less often than this, by call, has no position of its own in an order.
 const ABORTS_MIN: f64 = 0.01;
 /// The fewest calls of a phase for a decision: fewer say little.
 const CALLS_MIN: u64 = 400;
