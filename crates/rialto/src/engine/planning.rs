@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planning {
     /// Depends on how often they abort. A run of an action is needless if another action of its phase aborts the
-    /// transaction. If more than a tenth of the runs would be needless with all actions running at the same time, the
+    /// transaction. If a tenth or more of the runs would be needless with all actions running at the same time, the
     /// actions run one after the other, with the most likely to abort first. They run at the same time again when the
     /// share is below a twentieth. The plans, and the counts by which they are chosen, are in
     /// [`Metrics::plans`](crate::Metrics::plans).

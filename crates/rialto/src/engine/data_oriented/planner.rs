@@ -8,7 +8,7 @@
 
 use smallvec::SmallVec;
 
-/// If a larger share of all actions that run at the same time is needless, they are run one after the other.
+/// If at least this share of all actions that run at the same time is needless, they are run one after the other.
 const NEEDLESS_MAX: f64 = 0.10;
 /// If the share is below this, they are run at the same time again.
 const NEEDLESS_MIN: f64 = 0.05;
