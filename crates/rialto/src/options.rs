@@ -57,10 +57,10 @@ pub struct Options {
     /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). If the time cannot be kept, [`progress`](Options::progress)
     /// is told the figures, and [`Metrics::recovery`](crate::Metrics::recovery) has them.
     pub recovery_within: Option<Duration>,
-    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pauses. It makes no pauses either
-    /// once three quarters of [`log_bytes_max`](Options::log_bytes_max) are used. With `None`, the default, the sweep
-    /// follows the log: it takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log
-    /// would otherwise come near its bound.
+    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pauses. Once three quarters of
+    /// [`log_bytes_max`](Options::log_bytes_max) are used, the checkpoint makes no pauses, whatever the value. With
+    /// `None`, the default, the sweep follows the log: it takes as long as
+    /// [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would otherwise come near its bound.
     pub sweep_bytes_per_s: Option<u64>,
     /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched only
     /// while it is copied; yes by default. Without spooling the segment is latched through the write, and a commit that

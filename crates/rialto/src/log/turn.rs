@@ -3,7 +3,8 @@
 //!
 //! Its state:
 //!
-//! - the *writer word*: whether it is held, and how many groups are in flight;
+//! - the *writer word*: whether it is held, and how many groups are *in flight*: drained from the queue, and not yet
+//!   completed;
 //! - the *durable position*: every place up to it is durable;
 //! - the *group word*: the place up to which the newest group reaches that is being written;
 //! - the *elected* committer, which will write the group that forms;
@@ -35,8 +36,8 @@
 //!   flight, or the writer word cannot be taken, or another committer is elected, or (in the designs whose groups the
 //!   log server writes) the log server has been asked for. The elected committer never sleeps in a bucket without a
 //!   time limit; it sleeps on the committer word only while the writer word cannot be taken. The thread that gives the
-//!   word back wakes it, and then looks again: if committers sleep that no group covers, and none is elected, it asks
-//!   the log server for a group, or wakes them to elect one.
+//!   word back wakes it, and then looks again. If committers sleep whose packets are in no group, and none of them is
+//!   elected, it asks the log server for a group, or wakes them to elect a committer.
 //! - An election is over when a group covers the elected committer's place: nothing has to be taken back. A committer
 //!   whose own wait is over takes over the election from one that stalls for longer. The committers that relied on that
 //!   one are written no later than before, and its own sleep ends by itself.

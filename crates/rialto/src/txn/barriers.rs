@@ -1,5 +1,5 @@
-//! What a commit passes before its place: the barriers of checkpoints and of definitions, and its promises to a sweep
-//! there.
+//! What a commit does just before it takes its place: it passes the barriers of checkpoints and of definitions. There
+//! it is promised the copies that it may have to keep for a sweep at a cut, or holds the segments on which it is white.
 
 use std::time::Duration;
 
