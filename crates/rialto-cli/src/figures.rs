@@ -24,6 +24,10 @@ pub struct FiguresArgs {
     /// fourth of each row); 0 for virtual time alone
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
+    /// Of the figures dora-…: how many times each point is measured, in rounds that take the systems in turn; five are the fewest
+    /// of which a ratio has an interval
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
     /// Of the figures dora-…: how large their tables are, in percent of the paper's
     #[arg(long, value_name = "PCT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub scale: u32,
@@ -47,6 +51,7 @@ pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), RunError> {
         data: args.data.clone(),
         seconds: (args.seconds > 0.0).then(|| Duration::from_secs_f64(args.seconds)),
         commits: args.commits,
+        rounds: args.rounds,
         scale: args.scale,
         seed: args.seed,
     };

@@ -80,6 +80,8 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
+    /// In how many rounds each point of DORA's figures is measured.
+    pub rounds: u32,
     /// How large DORA's tables are, in percent of the paper's.
     pub scale: u32,
     /// Where random choices come from.

@@ -6,6 +6,7 @@
 //! | [`workload`] | the workloads in memory, in a share of the paper's sizes |
 //! | [`run`], [`run_queue`] | one load, and what it used of the machine: processors, and the queue for them |
 //! | [`parts`] | a profile by what the engine was doing |
+//! | [`rounds`] | a point, measured in several rounds: medians, and ratios of pairs |
 //! | [`curve`] | loads from one client to eight times the processors |
 //! | [`by_load`] | dora-1, dora-6, dora-8: throughput against load |
 //! | [`breakdown`] | dora-2, dora-3: where the time goes |
@@ -23,11 +24,13 @@ pub mod curve;
 pub mod locks;
 pub mod parts;
 pub mod response;
+pub mod rounds;
 pub mod run;
 pub mod run_queue;
 pub mod system;
 pub mod workload;
 
+use super::Lab;
 use crate::point::machine;
 pub use system::System;
 
@@ -36,6 +39,12 @@ const RAN: &str =
     "Throughput counts transactions that ran to an end, those of TM1 that fail by its rules included.";
 
 /// The end of a paragraph: sizes and machine.
-fn setting(sizes: &str, seconds: f64) -> String {
-    format!("{sizes}. {seconds} s each, tables verified at the end. On {}.", machine())
+fn setting(lab: &Lab, sizes: &str, seconds: f64) -> String {
+    format!(
+        "{sizes}. Medians of {} rounds of {seconds} s a point, each round with tables that are loaded anew and verified at its end; a \
+         ratio is the median of the rounds' ratios, with its interval by the sign test (of fewer than five rounds: the least and \
+         the most). On {}.",
+        lab.rounds,
+        machine()
+    )
 }
