@@ -1,4 +1,4 @@
-//! [`Window`]: what was measured of commit sequences, for people and as the contract's JSON object.
+//! [`Window`]: what was measured of commit sequences, for people and as a JSON object.
 
 use std::time::Duration;
 

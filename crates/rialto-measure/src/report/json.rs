@@ -1,4 +1,4 @@
-//! The contract's JSON object.
+//! The result as a JSON object, whose keys `docs/bench.md` lists.
 
 use std::time::Duration;
 

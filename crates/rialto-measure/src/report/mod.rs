@@ -1,4 +1,4 @@
-//! [`Measured`]: one measured window's figures, as a table for people and as the contract's JSON object.
+//! [`Measured`]: one measured window's figures, as a table for people and as a JSON object.
 //!
 //! - [`mod@time`]: where transactions' time went;
 //! - [`json`], [`table`]: the two forms;

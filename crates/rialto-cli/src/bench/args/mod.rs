@@ -1,8 +1,8 @@
 //! The command line of `rialto bench`.
 //!
-//! A value that is not built yet is no value of its option here, so that `--help` does not show it and clap answers
-//! with those that are. An option that is not built at all, or that no workload here takes, is known but hidden, and
-//! [`BenchArgs::check`] answers with what is available.
+//! A value of an option that is not built yet is left out, so that `--help` does not show it, and clap's error names
+//! the values that there are. An option that is not built at all, or that no workload here takes, is known but hidden,
+//! and [`BenchArgs::check`] answers with what is available.
 
 mod check;
 mod values;
