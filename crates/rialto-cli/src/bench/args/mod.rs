@@ -32,7 +32,8 @@ pub const ACCOUNTS: u32 = 1_000_000;
 /// Where the data is, unless told otherwise: a directory for each workload in this one.
 pub const DATA: &str = "./rialto-data";
 
-/// The options that are given on the command line, by their names, whatever their value: most have one that says nothing.
+/// The names of the options that are given on the command line. Most options have a default, so their value does not tell
+/// whether they are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
@@ -254,7 +255,7 @@ pub struct BenchArgs {
     unbuilt: Unbuilt,
 }
 
-/// What the contract names and this program does not take yet.
+/// Options that are not built yet: they are hidden, and refused.
 #[derive(Debug, Clone, Default, Args)]
 struct Unbuilt {
     #[arg(long, hide = true, num_args = 0..=1)]
@@ -370,7 +371,7 @@ impl BenchArgs {
         self.clients as usize * self.in_flight as usize
     }
 
-    /// How many transactions can be open: one a client; all in flight, where they are run by threads that own executors,
+    /// How many transactions can be open: one for each client, or, where threads own executors, all that are outstanding,
     /// each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
         let open = match self.executor_threads {
