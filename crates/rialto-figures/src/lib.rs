@@ -1,5 +1,5 @@
-//! The papers' experiments, repeated on Rialto. Each writes a table (CSV), a picture (SVG) and a paragraph (Markdown) that has
-//! the paper's figures beside ours.
+//! The papers' experiments, repeated on Rialto. Each writes a table (CSV), a picture (SVG) and a paragraph (Markdown)
+//! with the paper's figures beside ours.
 //!
 //! | module | what |
 //! |---|---|

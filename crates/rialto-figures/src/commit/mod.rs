@@ -8,9 +8,9 @@
 //! | [`simulated`] | a run in virtual time, on a regime of [`rialto::log::virtual_time`] |
 //! | [`result`] | what a window measured, as a table and as JSON |
 //!
-//! Kept here: a run is consistent if the durable position covers every commit that was answered, and the log, read back
-//! after it was closed, holds them: whole, in order, none twice. A run on a disk keeps the last part of its log only
-//! ([`real::KEPT_BYTES`]), so it needs no more room however long it is.
+//! Invariant: a run is consistent if the durable position covers every commit that was answered, and the log, read
+//! back after it was closed, holds them: whole, in order, none twice. A run on a disk keeps only the last part of its
+//! log ([`real::KEPT_BYTES`]), so the room that it needs does not grow with its length.
 
 pub mod real;
 pub mod result;

@@ -13,8 +13,9 @@
 //! | [`locks`] | dora-5; [`response`]: dora-7 |
 //! | [`accesses`] | dora-10; [`aborts`]: dora-11 |
 //!
-//! The paper's machine had 64 hardware contexts. Figures that need that many are drawn over what there is, and past it by
-//! more clients than processors; of the paper's curves only what its text says is known here.
+//! The paper's machine had 64 hardware contexts. Figures that need that many are drawn over the processors that there
+//! are, and past 100% load by more clients than processors. Of the paper's curves only what its text says is known
+//! here.
 
 pub mod aborts;
 pub mod accesses;

@@ -1,4 +1,5 @@
-//! m-4.3: response times at several lengths of the request queue (table 4.3, and what section 4.3 expects of the length).
+//! m-4.3: response times at several lengths of the request queue (table 4.3), and the effect of the length that
+//! section 4.3 expects.
 
 use std::time::Duration;
 

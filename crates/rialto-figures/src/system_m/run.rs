@@ -1,4 +1,4 @@
-//! One setting of the servers on the disk, measured: loaded, run, verified, and gone.
+//! One setting of the servers on the disk: its database is loaded, run, measured, verified and removed.
 
 use std::time::Duration;
 
