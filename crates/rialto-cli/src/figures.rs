@@ -22,12 +22,11 @@ pub struct FiguresArgs {
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
     /// How long each point in real time is measured, in seconds; 0 leaves these out, so that only virtual time
-    /// remains. m-4.1 takes this for each of 20 intervals of a row; m-4.2 takes 5 times and m-4.3 4 times as long
-    /// for a row
+    /// remains. In each round m-4.1 and m-4.3 take 4 times, m-4.2 takes 5 times as long for a row
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often each point of the figures dora-… is measured, in rounds that take the systems in turn; a ratio of fewer than
-    /// five rounds has no 90% interval
+    /// How often each point of the figures m-… and dora-… is measured, in rounds that take all of them in turn; a ratio of
+    /// fewer than five rounds has no 90% interval
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// The size of the tables of the figures dora-…, in percent of the paper's

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time: KODA's experiments |
 //! | [`point`] | one run of commit sequences |
+//! | [`rounds`] | a point that is measured in several rounds: medians, and ratios of pairs |
 //! | [`phases`] | koda-1, koda-2, koda-3: the phases of a transaction on the real engine |
 //! | [`climb`] | koda-t1, koda-t2: the paper's tables, and mountain climbing |
 //! | [`curves`] | koda-6, koda-7, koda-8: throughput against servers and waits; koda-formulas |
@@ -25,6 +26,7 @@ pub mod designs;
 pub mod dora;
 pub mod phases;
 pub mod point;
+pub mod rounds;
 pub mod steady;
 pub mod system_m;
 
@@ -80,7 +82,7 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
-    /// In how many rounds each point of DORA's figures is measured.
+    /// In how many rounds each point of System M's and DORA's figures is measured.
     pub rounds: u32,
     /// How large DORA's tables are, in percent of the paper's.
     pub scale: u32,

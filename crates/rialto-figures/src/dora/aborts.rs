@@ -5,9 +5,9 @@ use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::text::{row, say};
 use rialto_workloads::tatp::{self, Name, Plan, update_subscriber_data};
 
+use super::super::rounds::{Rounds, in_order, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::curve::in_order;
-use super::rounds::{Rounds, ratios, whole};
+use super::curve::per_s;
 use super::run::{Clients, Sample, client_counts, measure};
 use super::workload::{Kind, Loaded, Sizes, Way};
 use super::{RAN, System, setting};
@@ -63,7 +63,7 @@ fn paper_name(system: System, plan: Chosen) -> &'static str {
 struct Run {
     system: System,
     plan: Chosen,
-    points: Vec<Rounds>,
+    points: Vec<Rounds<Sample>>,
     /// What the phase was run by in the end.
     in_force: String,
 }
@@ -132,7 +132,10 @@ fn figure(lab: &Lab, runs: &[Run]) -> Figure {
             let base = &parallel.expect("every system has a parallel plan").points[position];
             let succeeded = |sample: &Sample| sample.committed as f64 * 100.0 / sample.ran().max(1) as f64;
             let mut cells = row([system.name(), plan.name(), paper_name(*system, *plan), in_force]);
-            cells.extend([point.clients.to_string(), format!("{:.0}", point.median(Sample::utilization))]);
+            cells.extend([
+                point.first().clients.to_string(),
+                format!("{:.0}", point.median(Sample::utilization)),
+            ]);
             cells.extend(whole(point.spread(Sample::per_s)));
             cells.push(format!("{:.1}", point.median(succeeded)));
             cells.extend(ratios(point.against(base, Sample::per_s)));
@@ -142,10 +145,10 @@ fn figure(lab: &Lab, runs: &[Run]) -> Figure {
             "" => format!("{}, {}", system.name(), plan.name()),
             paper => format!("{}, {} ({paper})", system.name(), plan.name()),
         };
-        let points = points.iter().map(|point| (f64::from(point.clients), point.per_s())).collect();
+        let points = points.iter().map(|point| (f64::from(point.first().clients), per_s(point))).collect();
         series.push(Series::new(name, Look::Measured, number, points));
     }
-    let most = runs.iter().flat_map(|run| &run.points).map(Rounds::per_s).fold(0.0, f64::max);
+    let most = runs.iter().flat_map(|run| &run.points).map(per_s).fold(0.0, f64::max);
     let panel = Panel::new("UpdateSubscriberData, of which 37.5% fail", "clients", "transactions/s", series);
     // Room for a legend of nine.
     let panel = Panel { x_scale: Scale::Doublings, y_to: Some(most * 2.2), ..panel };

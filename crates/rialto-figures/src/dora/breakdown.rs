@@ -5,11 +5,11 @@ use rialto_measure::profile::Symbols;
 use rialto_measure::text::row;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::whole;
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::by_load::{PROFILE, areas, short};
-use super::curve::{Curve, PROFILED_WINDOWS, curves, measure_all};
+use super::curve::{Curve, PROFILED_WINDOWS, curves, measure_all, per_s, profile};
 use super::parts::{Inside, Part, Split};
-use super::rounds::whole;
 use super::run::{Clients, Sample, cores};
 use super::workload::{Kind, Sizes};
 use super::{System, setting};
@@ -35,8 +35,8 @@ pub fn at_full_load(lab: &Lab) -> Result<Figure, FigureError> {
     for kind in kinds {
         for Curve { system, points, .. } in curves.iter().filter(|curve| curve.kind == kind) {
             let point = &points[0];
-            let split = Split::of(&point.profile(), &mut symbols);
-            let mut cells = vec![kind.name(), system.name().to_owned(), point.clients.to_string()];
+            let split = Split::of(&profile(point), &mut symbols);
+            let mut cells = vec![kind.name(), system.name().to_owned(), point.first().clients.to_string()];
             cells.push(format!("{:.0}", point.median(Sample::utilization)));
             cells.extend(whole(point.spread(Sample::per_s)));
             cells.extend(split.shares().map(|share| format!("{share:.1}")));
@@ -46,7 +46,7 @@ pub fn at_full_load(lab: &Lab) -> Result<Figure, FigureError> {
             bars.push(Bar {
                 label: format!("{}, {}", kind.name(), short(*system)),
                 parts: split.shares().to_vec(),
-                note: format!("{:.0}/s", point.per_s()),
+                note: format!("{:.0}/s", per_s(point)),
                 is_paper: false,
             });
         }
@@ -94,10 +94,10 @@ pub fn inside(lab: &Lab) -> Result<Figure, FigureError> {
     for Curve { system, points, .. } in &curves {
         let mut shares = Vec::new();
         for point in points {
-            let split = Split::of(&point.profile(), &mut symbols);
+            let split = Split::of(&profile(point), &mut symbols);
             let [acquire, acquire_contention, release, release_contention] = split.inside_shares();
             let all = split.inside_samples() as f64 * 100.0 / split.samples().max(1) as f64;
-            let mut cells = vec![system.name().to_owned(), point.clients.to_string()];
+            let mut cells = vec![system.name().to_owned(), point.first().clients.to_string()];
             let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
             cells.extend(loads.map(|figure| format!("{figure:.0}")));
             cells.extend(whole(point.spread(Sample::per_s)));

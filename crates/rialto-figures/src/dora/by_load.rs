@@ -6,10 +6,10 @@ use rialto_measure::text::row;
 use rialto_workloads::tatp;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::{Rounds, ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::curve::{Curve, PROFILED_WINDOWS, by_offered, curves};
+use super::curve::{Curve, PROFILED_WINDOWS, by_offered, curves, per_s, profile};
 use super::parts::{Part, Split};
-use super::rounds::{Rounds, ratio, ratios, whole};
 use super::run::Sample;
 use super::workload::{Kind, Sizes};
 use super::{RAN, System, setting};
@@ -50,8 +50,8 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
     for (colour, Curve { system, points, .. }) in curves.iter().enumerate() {
         let mut shares = Vec::new();
         for point in points {
-            let split = Split::of(&point.profile(), &mut symbols);
-            let mut cells = vec![system.name().to_owned(), point.clients.to_string()];
+            let split = Split::of(&profile(point), &mut symbols);
+            let mut cells = vec![system.name().to_owned(), point.first().clients.to_string()];
             let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
             cells.extend(loads.map(|figure| format!("{figure:.0}")));
             cells.extend(whole(point.spread(Sample::per_s)));
@@ -62,7 +62,7 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
             table.push(cells);
             shares.push((point.median(Sample::offered), split.shares()));
         }
-        let per_utilization = |point: &Rounds| point.median(Sample::per_utilization);
+        let per_utilization = |point: &Rounds<Sample>| point.median(Sample::per_utilization);
         let line = by_offered(points, per_utilization);
         lines.push(Series::new(system.name(), Look::Measured, colour, line));
         panels.push(areas(
@@ -137,7 +137,7 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
     for curve in &curves {
         for point in &curve.points {
             let mut cells =
-                vec![curve.kind.name(), curve.system.name().to_owned(), point.clients.to_string()];
+                vec![curve.kind.name(), curve.system.name().to_owned(), point.first().clients.to_string()];
             let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
             cells.extend(loads.map(|figure| format!("{figure:.0}")));
             cells.extend(whole(point.spread(Sample::per_s)));
@@ -151,7 +151,7 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
     let panel = |kind: &Kind| {
         let of_kind = curves.iter().filter(|curve| curve.kind == *kind);
         let series = of_kind.enumerate().map(|(colour, curve)| {
-            let points = by_offered(&curve.points, Rounds::per_s);
+            let points = by_offered(&curve.points, per_s);
             Series::new(curve.system.name(), Look::Measured, colour, points)
         });
         Panel {
@@ -173,7 +173,7 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
          100% in all three, as threads are preempted within contended critical sections; DORA scales and stays high, with up \
          to 4.8 times the Baseline's throughput. Here, under the highest load ({} clients), data-oriented, against \
          central locks' throughput, has {}. {RAN} {} {}\n\n{}",
-        curves.first().map_or(0, |curve| curve.last().clients),
+        curves.first().map_or(0, |curve| curve.last().first().clients),
         ratios.join(", "),
         System::LEGEND,
         setting(lab, &Sizes::of(lab).describe(&kinds), seconds(lab)),
@@ -215,13 +215,13 @@ pub fn peak(lab: &Lab) -> Result<Figure, FigureError> {
             let utilization = peak.median(Sample::utilization);
             let mut cells = vec![kind.name(), curve.system.name().to_owned()];
             cells.extend(whole(peak.spread(Sample::per_s)));
-            cells.extend([peak.clients.to_string(), format!("{utilization:.0}")]);
+            cells.extend([peak.first().clients.to_string(), format!("{utilization:.0}")]);
             cells.extend(ratios(against));
             table.push(cells);
             bars.push(Bar {
                 label: format!("{}, {}", kind.name(), short(curve.system)),
                 parts: vec![against.median],
-                note: format!("{}; {:.0}/s at {utilization:.0}% CPU", ratio(against), peak.per_s()),
+                note: format!("{}; {:.0}/s at {utilization:.0}% CPU", ratio(against), per_s(peak)),
                 is_paper: false,
             });
         }

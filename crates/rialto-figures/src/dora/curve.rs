@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use rialto_measure::RunError;
+use rialto_measure::profile::Profile;
 use rialto_measure::text::say;
 
 use super::super::Lab;
+use super::super::rounds::{Rounds, in_order};
 use super::System;
-use super::rounds::Rounds;
 use super::run::{Clients, Sample, client_counts, measure};
 use super::workload::{Kind, Loaded, Sizes, Way, on_each};
 
@@ -19,18 +20,20 @@ pub struct Curve {
     /// What was run.
     pub kind: Kind,
     /// From the fewest clients to the most.
-    pub points: Vec<Rounds>,
+    pub points: Vec<Rounds<Sample>>,
 }
 
 impl Curve {
     /// The point of the highest throughput, by the medians.
-    pub fn peak(&self) -> &Rounds {
-        let by_throughput = |a: &&Rounds, b: &&Rounds| a.per_s().total_cmp(&b.per_s());
+    pub fn peak(&self) -> &Rounds<Sample> {
+        let by_throughput = |a: &&Rounds<Sample>, b: &&Rounds<Sample>| {
+            a.median(Sample::per_s).total_cmp(&b.median(Sample::per_s))
+        };
         self.points.iter().max_by(by_throughput).expect("a curve has a point")
     }
 
     /// The point of the highest load.
-    pub fn last(&self) -> &Rounds {
+    pub fn last(&self) -> &Rounds<Sample> {
         self.points.last().expect("a curve has a point")
     }
 }
@@ -38,8 +41,20 @@ impl Curve {
 /// How many times `--seconds` a point is measured whose time is sampled: samples are few.
 pub const PROFILED_WINDOWS: u32 = 3;
 
+/// The median of the transactions a second.
+pub fn per_s(point: &Rounds<Sample>) -> f64 {
+    point.median(Sample::per_s)
+}
+
+/// The stacks sampled in all rounds.
+pub fn profile(point: &Rounds<Sample>) -> Profile {
+    let mut all = Profile::default();
+    point.samples().iter().for_each(|sample| all.add(sample.profile.clone()));
+    all
+}
+
 /// Points of a curve in the order of the load that was offered, which follows the clients unless others use the machine.
-pub fn by_offered<T>(points: &[Rounds], point: impl Fn(&Rounds) -> T) -> Vec<(f64, T)> {
+pub fn by_offered<T>(points: &[Rounds<Sample>], point: impl Fn(&Rounds<Sample>) -> T) -> Vec<(f64, T)> {
     let mut points: Vec<_> =
         points.iter().map(|rounds| (rounds.median(Sample::offered), point(rounds))).collect();
     points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -99,13 +114,4 @@ pub fn measure_all(
         }
     }
     Ok(curves)
-}
-
-/// What a round takes in turn: every other round in the other order, so that neither side of a pair is always the later.
-pub fn in_order<T: Copy>(round: u32, all: &[T]) -> Vec<T> {
-    let mut all = all.to_vec();
-    if round % 2 == 1 {
-        all.reverse();
-    }
-    all
 }

@@ -6,7 +6,6 @@
 //! | [`workload`] | the workloads in memory, in a share of the paper's sizes |
 //! | [`run`], [`run_queue`] | one load, and what it used of the machine: processors, and the queue for them |
 //! | [`parts`] | a profile by what the engine was doing |
-//! | [`rounds`] | a point, measured in several rounds: medians, and ratios of pairs |
 //! | [`curve`] | loads from one client to eight times the processors |
 //! | [`by_load`] | dora-1, dora-6, dora-8: throughput against load |
 //! | [`breakdown`] | dora-2, dora-3: where the time goes |
@@ -25,7 +24,6 @@ pub mod curve;
 pub mod locks;
 pub mod parts;
 pub mod response;
-pub mod rounds;
 pub mod run;
 pub mod run_queue;
 pub mod system;

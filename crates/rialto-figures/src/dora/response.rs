@@ -5,10 +5,10 @@ use rialto_measure::text::row;
 use rialto_workloads::tatp;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::{ratio, ratios};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::by_load::short;
 use super::curve::measure_all;
-use super::rounds::{ratio, ratios};
 use super::run::{Clients, Sample, cores};
 use super::workload::{Kind, Sizes};
 use super::{System, setting};
