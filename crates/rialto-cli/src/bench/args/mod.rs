@@ -186,6 +186,10 @@ pub struct BenchArgs {
     /// again [default: 1000]
     #[arg(long, value_name = "US")]
     pub straddling_retry_us: Option<u64>,
+    /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
+    /// has aborted; without it, it keeps to its order, as System M's does [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub straddling_hints: Option<bool>,
     /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end of
     /// the run
     #[arg(long, value_name = "DIR")]
@@ -437,6 +441,7 @@ impl BenchArgs {
             straddling_retry: self
                 .straddling_retry_us
                 .map_or(defaults.straddling_retry, Duration::from_micros),
+            straddling_hints: self.straddling_hints.unwrap_or(defaults.straddling_hints),
             archive: self.archive.as_ref().map(Archive::directory),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,
