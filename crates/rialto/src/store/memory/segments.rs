@@ -656,7 +656,7 @@ impl Segments {
         // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it
         // was freed.
         announce_write();
-        self.record(record).hold_place(placeholder);
+        self.record(record).put_placeholder(placeholder);
     }
 
     /// Removes the lock bits, which must not survive a crash, from a slot that was read from a backup. An absent slot

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::assignment::{AssignedPart, in_turn, place, place_in_turn};
+use super::assignment::{AssignedPart, assign, assign_in_turn, in_turn};
 use super::call::Call;
 #[cfg(test)]
 use super::queues::Bug;
@@ -320,14 +320,14 @@ impl Execution {
                 Some(first) => {
                     let order = in_turn(&actions, &positions, first);
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
-                    one(place_in_turn(context, in_order, here))
+                    one(assign_in_turn(context, in_order, here))
                 }
                 None if *is_whole
                     || has_plain(&actions) && !fault_injection::is_on("closures-beside-parts") =>
                 {
-                    one(place_in_turn(context, actions.iter(), here))
+                    one(assign_in_turn(context, actions.iter(), here))
                 }
-                None => place(context, &actions, positions.iter().copied(), here),
+                None => assign(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it
@@ -336,7 +336,7 @@ impl Execution {
                     return Ok(PhaseEnd::Aside(name));
                 }
                 context.core.locks.return_lease(&mut context.owner);
-                parts = place(context, &actions, positions.iter().copied(), here);
+                parts = assign(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
