@@ -24,6 +24,8 @@ const KERNEL: &[(&str, &str)] = &[
     ("gates", "commit barriers"),
     ("heeds", "honours"),
     ("minds", "tracks"),
+    ("asides", "back-offs"),
+    ("in_vain", "unwoken"),
     ("landing", "completion"),
     ("mixed transaction", "transaction that straddles a sweep"),
     ("rarely(", "unlikely("),

@@ -247,11 +247,13 @@ fn serve(case: Case) {
                     running.fetch_sub(1, Ordering::SeqCst);
                     if case.restarts == Some(job.number) && !rerun.contains(&job) {
                         rerun.push(job);
-                        let rest =
+                        let backoff =
                             dispatch.restart(job, if case.hastened { FOR_EVER } else { Duration::ZERO });
                         if case.hastened {
                             let dispatch = dispatch.clone();
-                            thread::spawn(move || assert!(dispatch.hasten(rest).is_some(), "it rests"));
+                            thread::spawn(move || {
+                                assert!(dispatch.hasten(backoff).is_some(), "it backs off")
+                            });
                         }
                     } else {
                         assert!(responses[job.sender].put(job).is_ok());
@@ -335,14 +337,14 @@ struct Hiring {
     given: sync::Mutex<bool>,
     told: sync::Condvar,
     /// Whether the task that backs off has done so.
-    rested: sync::Mutex<bool>,
+    backed_off: sync::Mutex<bool>,
     hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 /// The task that backs off before it sets what the first one waits for.
-const RESTS: u32 = 9;
+const BACKS_OFF: u32 = 9;
 /// In most schedules longer than the first task takes until it waits.
-const REST: Duration = Duration::from_micros(200);
+const BACKOFF: Duration = Duration::from_micros(200);
 
 impl Hiring {
     /// With room for three threads, of which one exists.
@@ -353,7 +355,7 @@ impl Hiring {
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
             told: sync::Condvar::default(),
-            rested: sync::Mutex::new(false),
+            backed_off: sync::Mutex::new(false),
             hands: sync::Mutex::new(Vec::new()),
         });
         assert!(all.dispatch.reopen());
@@ -392,11 +394,11 @@ impl Hiring {
                 all.running.fetch_sub(1, Ordering::SeqCst);
                 match task {
                     0 => all.wait(me),
-                    RESTS if !std::mem::replace(&mut *all.rested.lock(), true) => {
-                        all.dispatch.restart(task, REST);
+                    BACKS_OFF if !std::mem::replace(&mut *all.backed_off.lock(), true) => {
+                        all.dispatch.restart(task, BACKOFF);
                         continue;
                     }
-                    3 | RESTS => {
+                    3 | BACKS_OFF => {
                         *all.given.lock() = true;
                         all.told.notify_all();
                     }
@@ -469,13 +471,13 @@ fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// The first task waits for one that rests. When it waits, there may be no other executor to sleep until the rest is
-/// over.
+/// The first task waits for one that backs off. When it waits, there may be no other executor to sleep until the
+/// back-off is over.
 #[test]
-fn a_task_that_rests_is_run_by_a_hired_standby() {
+fn a_task_that_backs_off_is_run_by_a_hired_standby() {
     let serve = || {
-        let done = Hiring::new().serve([(&[RESTS], Standing::New), (&[0], Standing::New)]);
-        assert_eq!(done, [0, RESTS]);
+        let done = Hiring::new().serve([(&[BACKS_OFF], Standing::New), (&[0], Standing::New)]);
+        assert_eq!(done, [0, BACKS_OFF]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);
@@ -511,13 +513,13 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
 /// Visitors wait for a task that backs off. An executor sleeps until the back-off is over, and is not forgotten if a
 /// visitor had the turn meanwhile. If all executors wait, one more is started.
 #[test]
-fn visitors_come_and_go_beside_a_task_that_rests() {
+fn visitors_come_and_go_beside_a_task_that_backs_off() {
     let serve = || {
         let all = Hiring::new();
         let putter = thread::spawn({
             let all = all.clone();
             move || {
-                if !all.dispatch.lock_to_put().put([RESTS], Standing::New) {
+                if !all.dispatch.lock_to_put().put([BACKS_OFF], Standing::New) {
                     all.hire();
                 }
             }
@@ -528,7 +530,7 @@ fn visitors_come_and_go_beside_a_task_that_rests() {
         });
         putter.join().unwrap();
         visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
-        assert_eq!(all.serve([]), [0, 0, RESTS]);
+        assert_eq!(all.serve([]), [0, 0, BACKS_OFF]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);

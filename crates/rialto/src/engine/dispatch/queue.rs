@@ -31,7 +31,7 @@ use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// The executor that runs requests as long as it is not blocked; the others stand by.
 const PRIORITY: usize = 0;
-/// If so many requests are on the restart queue, no new one is begun. Requests that have stepped aside do not count.
+/// If so many requests are on the restart queue, no new one is begun. Requests that have done nothing do not count.
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// A caller that waits for room in the queue.
@@ -67,14 +67,14 @@ enum SeatState {
 /// The back-off of a request before it runs again: its end and its number. By the machine's clock: servers are threads,
 /// and a database on a virtual clock has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine) struct Rest {
+pub(in crate::engine) struct Backoff {
     due: Instant,
     number: u64,
-    /// The request has stepped aside, and delays no other one.
-    is_aside: bool,
+    /// The request has done nothing yet, and delays no other one.
+    is_undone: bool,
 }
 
-impl Rest {
+impl Backoff {
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         self.due <= Instant::now()
@@ -106,9 +106,9 @@ struct DispatchState<J> {
     begun: VecDeque<J>,
     /// then these.
     new: VecDeque<J>,
-    restarts: BTreeMap<Rest, J>,
-    /// How many of the restarts have stepped aside.
-    asides: usize,
+    restarts: BTreeMap<Backoff, J>,
+    /// How many of the restarts have done nothing yet.
+    undone: usize,
     /// The last request that was taken off was a restart: the next turn is that of the begun ones.
     took_restart: bool,
     seats: Vec<SeatState>,
@@ -159,7 +159,7 @@ impl<J> DispatchState<J> {
 
     /// The number of requests that may be run now: no new one is begun while too many are on the restart queue.
     fn allowed(&self) -> usize {
-        if self.restarts.len() - self.asides < RESTARTS_MAX { self.queued() } else { self.begun.len() }
+        if self.restarts.len() - self.undone < RESTARTS_MAX { self.queued() } else { self.begun.len() }
     }
 
     fn pop(&mut self) -> Option<J> {
@@ -257,7 +257,7 @@ impl<J> Dispatch<J> {
             begun: VecDeque::new(),
             new: VecDeque::new(),
             restarts: BTreeMap::new(),
-            asides: 0,
+            undone: 0,
             took_restart: false,
             seats: vec![SeatState::Gone],
             running: None,
@@ -380,8 +380,8 @@ impl<J> Dispatch<J> {
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
         if is_turn && state.restart_is_due() {
             state.took_restart = true;
-            let (rest, job) = state.restarts.pop_first()?;
-            state.asides -= usize::from(rest.is_aside);
+            let (backoff, job) = state.restarts.pop_first()?;
+            state.undone -= usize::from(backoff.is_undone);
             return Some(job);
         }
         if state.allowed() == 0 {
@@ -395,30 +395,30 @@ impl<J> Dispatch<J> {
     }
 
     /// Puts a request that is to run again after a back-off on the restart queue.
-    pub fn restart(&self, job: J, rest: Duration) -> Rest {
-        self.rest(job, rest, false)
+    pub fn restart(&self, job: J, time: Duration) -> Backoff {
+        self.put_restart(job, time, false)
     }
 
     /// The same for a request that has done nothing. The number of these is not bounded.
-    pub fn put_aside(&self, job: J, rest: Duration) -> Rest {
-        self.rest(job, rest, true)
+    pub fn back_off(&self, job: J, time: Duration) -> Backoff {
+        self.put_restart(job, time, true)
     }
 
-    fn rest(&self, job: J, rest: Duration, is_aside: bool) -> Rest {
+    fn put_restart(&self, job: J, time: Duration, is_undone: bool) -> Backoff {
         let mut state = self.state.lock();
         state.stats.restarted += 1;
-        let rest = Rest { due: Instant::now() + rest, number: state.stats.restarted, is_aside };
-        state.restarts.insert(rest, job);
-        state.asides += usize::from(is_aside);
-        rest
+        let backoff = Backoff { due: Instant::now() + time, number: state.stats.restarted, is_undone };
+        state.restarts.insert(backoff, job);
+        state.undone += usize::from(is_undone);
+        backoff
     }
 
     /// Ends the back-off of a request, which is to run now. None: it runs already, or has run. False: there is no
     /// executor to run it, so a standby has to be started.
-    pub fn hasten(&self, rest: Rest) -> Option<bool> {
+    pub fn hasten(&self, backoff: Backoff) -> Option<bool> {
         let mut state = self.state.lock();
-        let job = state.restarts.remove(&rest)?;
-        state.asides -= usize::from(rest.is_aside);
+        let job = state.restarts.remove(&backoff)?;
+        state.undone -= usize::from(backoff.is_undone);
         state.begun.push_back(job);
         if state.running.is_none() {
             self.appoint(&mut state);

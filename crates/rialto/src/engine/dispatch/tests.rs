@@ -67,20 +67,20 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
 }
 
 #[test]
-fn a_restart_rests_and_goes_before_new_requests() {
+fn a_restart_backs_off_and_goes_before_new_requests() {
     let (dispatch, waiter) = dispatch(8, 1);
     (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
     assert_eq!(next(&dispatch, 0), Some(1));
     // Longer than a machine pauses between two of these steps.
-    let rest = Duration::from_secs(2);
-    let begins_to_rest = Instant::now();
-    dispatch.restart(1, rest);
+    let backoff = Duration::from_secs(2);
+    let backs_off_since = Instant::now();
+    dispatch.restart(1, backoff);
     assert_eq!(next(&dispatch, 0), Some(2));
     dispatch.restart(2, Duration::ZERO);
     assert_eq!(next(&dispatch, 0), Some(2), "due, so before the third");
     assert_eq!(next(&dispatch, 0), Some(3));
     assert_eq!(next(&dispatch, 0), Some(1), "slept until it was due");
-    assert!(begins_to_rest.elapsed() >= rest);
+    assert!(backs_off_since.elapsed() >= backoff);
 }
 
 #[test]
@@ -136,36 +136,37 @@ fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
     assert_eq!(next(queues.at(0), 0), Some(7));
 }
 
-/// The rest of as many requests as may rest: the first is not due before the last rests, however slow the machine is.
-const LONG_REST: Duration = Duration::from_secs(3);
+/// The back-off of as many requests as may back off: the first is not due before the last
+/// backs off, however slow the machine is.
+const LONG_BACKOFF: Duration = Duration::from_secs(3);
 
 #[test]
-fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
+fn what_is_new_waits_while_too_many_back_off_and_what_is_begun_does_not() {
     let dispatch = Dispatch::<u32>::new(usize::MAX, 4, 1);
     assert!(dispatch.reopen());
-    let rests = RESTARTS_MAX as u32;
-    for job in 0..rests {
+    let restarts = RESTARTS_MAX as u32;
+    for job in 0..restarts {
         assert!(dispatch.lock_to_put().put([job], Standing::New));
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, LONG_REST);
+        dispatch.restart(job, LONG_BACKOFF);
     }
-    assert!(dispatch.lock_to_put().put([rests], Standing::New));
-    assert!(dispatch.lock_to_put().put([rests + 1, rests + 2], Standing::Begun));
-    assert_eq!([next(&dispatch, 0), next(&dispatch, 0)], [Some(rests + 1), Some(rests + 2)]);
-    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    assert!(dispatch.lock_to_put().put([restarts], Standing::New));
+    assert!(dispatch.lock_to_put().put([restarts + 1, restarts + 2], Standing::Begun));
+    assert_eq!([next(&dispatch, 0), next(&dispatch, 0)], [Some(restarts + 1), Some(restarts + 2)]);
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that backed off, not the new one");
     dispatch.close();
 }
 
 #[test]
-fn no_more_requests_are_begun_while_too_many_rest() {
+fn no_more_requests_are_begun_while_too_many_back_off() {
     let (dispatch, waiter) = dispatch(4, 1);
     for job in 0..RESTARTS_MAX as u32 {
         dispatch.put(job, &waiter).unwrap();
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, LONG_REST);
+        dispatch.restart(job, LONG_BACKOFF);
     }
     dispatch.put(u32::MAX, &waiter).unwrap();
-    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that backed off, not the new one");
     assert_eq!(next(&dispatch, 0), Some(1));
     dispatch.close();
 }

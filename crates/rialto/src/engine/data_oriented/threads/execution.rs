@@ -40,7 +40,7 @@ use super::assignment::{AssignedPart, assign, assign_in_turn, in_turn};
 use super::call::Call;
 #[cfg(test)]
 use super::queues::Bug;
-use super::queues::{Aside, Queues};
+use super::queues::{BackoffId, Queues};
 use super::rendezvous::Rendezvous;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
@@ -86,8 +86,8 @@ pub(in crate::engine) enum Task {
     Request(Box<Envelope>),
 }
 
-/// The earlier runs of a call, and the back-off that it comes from, if it stepped aside.
-pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Aside>);
+/// The earlier runs of a call, and the back-off that it comes from, if there is one.
+pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<BackoffId>);
 
 /// See the [module](self).
 pub(in crate::engine) struct Execution {
@@ -99,7 +99,7 @@ pub(in crate::engine) struct Execution {
     /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the
     /// phase is.
     is_whole: bool,
-    /// The names of what its phases have locked, for calls that have stepped aside.
+    /// The names of what its phases have locked, for calls that back off for it.
     names: SmallVec<[u64; 4]>,
 }
 
@@ -108,8 +108,8 @@ enum PhaseEnd {
     Ran,
     /// It belongs elsewhere.
     Elsewhere(Elsewhere),
-    /// Not begun: the call steps aside, for a lock on the identifier of this name.
-    Aside(u64),
+    /// Not begun: the call backs off for a lock on the identifier of this name.
+    BackOff(u64),
 }
 
 /// The state that the parts of a phase share.
@@ -204,11 +204,11 @@ impl Task {
 
 impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
-        let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
+        let (runs, backoff) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
-        if let Some(aside) = aside {
-            runs.come_back(here.core.clock.now(), here.queues.come_back(aside));
+        if let Some(backoff) = backoff {
+            runs.end_backoff(here.core.clock.now(), here.queues.end_backoff(backoff));
         }
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);
@@ -244,7 +244,7 @@ impl Execution {
             }
             match ended {
                 Ok(Ok(PhaseEnd::Ran)) => self.meet_alone(),
-                Ok(Ok(PhaseEnd::Aside(name))) => return self.step_aside(name, here),
+                Ok(Ok(PhaseEnd::BackOff(name))) => return self.back_off(name, here),
                 Ok(Ok(PhaseEnd::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
                     self.transaction.return_lease();
@@ -287,12 +287,12 @@ impl Execution {
         // In a first phase nothing has been done, and nothing need be held. If this run waited here, tasks behind it on
         // the queue, for which others may wait, would be held up.
         let runs_whole = runs.is_whole();
-        let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
+        let mut lock_or_back_off = |context: &mut Context, actions: &mut BoundActions<'_>| {
             names.extend(names_of(actions));
             if *next_phase > 0 {
                 return lock(procedure, context, actions, given).map(|()| None);
             }
-            if runs.may_step_aside(context) {
+            if runs.may_back_off(context) {
                 match lock_at_once(procedure, context, actions, given)? {
                     AtOnce::Locked => return Ok(None),
                     AtOnce::Met(name) => return Ok(Some(name)),
@@ -301,7 +301,7 @@ impl Execution {
             }
             // Its back-offs and the wait that follows share one time-out.
             let limit = context.choices.lock_timeout;
-            context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
+            context.choices.lock_timeout = limit.saturating_sub(runs.take_backed_off());
             let locked = lock(procedure, context, actions, given);
             context.choices.lock_timeout = limit;
             locked.map(|()| None)
@@ -332,8 +332,8 @@ impl Execution {
             if parts.len() > 1 {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it
                 // keeps when they are gone.
-                if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-                    return Ok(PhaseEnd::Aside(name));
+                if let Some(name) = lock_or_back_off(context, &mut actions)? {
+                    return Ok(PhaseEnd::BackOff(name));
                 }
                 context.core.locks.return_lease(&mut context.owner);
                 parts = assign(context, &actions, positions.iter().copied(), here);
@@ -344,8 +344,8 @@ impl Execution {
                 return Ok(PhaseEnd::Elsewhere(Elsewhere { parts, identified }));
             }
         }
-        if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-            return Ok(PhaseEnd::Aside(name));
+        if let Some(name) = lock_or_back_off(context, &mut actions)? {
+            return Ok(PhaseEnd::BackOff(name));
         }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it
         // chose.
@@ -422,10 +422,10 @@ impl Execution {
 
     /// Makes way for other calls. If calls waited for their first locks on their thread, each of them would need
     /// another standby thread.
-    fn step_aside(self, name: u64, here: &Here<'_>) {
+    fn back_off(self, name: u64, here: &Here<'_>) {
         let Execution { call, mut runs, transaction, .. } = self;
-        runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, call, runs, name);
+        runs.back_off(transaction);
+        here.queues.back_off(here.queue, call, runs, name);
     }
 
     /// Has its outcome, or runs again.
@@ -444,9 +444,9 @@ impl Execution {
         here.queues.ended(&mut names);
         match ended {
             Ok(outcome) => call.complete(outcome, here),
-            Err(rest) => {
+            Err(backoff) => {
                 let again = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
-                here.queues.restart(here.queue, again, rest.unwrap_or_default());
+                here.queues.restart(here.queue, again, backoff.unwrap_or_default());
             }
         }
     }

@@ -5,9 +5,9 @@
 //! task waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
 //! the next one. So a wait of one task does not hold up the others. Standby threads are started when they are needed.
 //!
-//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *steps aside*: its
+//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *backs off*: its
 //! run ends without effect, it holds no locks, and it occupies no thread. It is run again when a call that had named
-//! this identifier ends and wakes it, or after a back-off (`ASIDE`). [`Runs::may_step_aside`] limits how often; after
+//! this identifier ends and wakes it, or after a back-off (`BACKOFF`). [`Runs::may_back_off`] limits how often; after
 //! that the call waits for the lock as any transaction does.
 //!
 //! A transaction server is a `Queues` with one thread: its queue has a bound, at which message servers wait; its
@@ -36,24 +36,24 @@ use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
+use crate::engine::dispatch::{Backoff, Dispatch, Dispatches, Standing};
 use crate::engine::servers::{KeptOpen, Unanswered};
 use crate::inside::InBody;
 use crate::txn::core::Core;
-use crate::txn::runs::{ASIDE, Runs};
+use crate::txn::runs::{BACKOFF, Runs};
 
-/// The name of the identifier for which a call has stepped aside, and the number of this back-off.
+/// The name of the identifier for which a call backs off, and the number of this back-off.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Aside {
+pub(in crate::engine) struct BackoffId {
     name: u64,
     number: u64,
 }
 
-/// The entry of a call that has stepped aside: the number of its back-off, its queue, and the back-off there.
-struct RestingCall {
+/// The entry of a call that backs off for a lock: the number of its back-off, its queue, and the back-off there.
+struct BackoffEntry {
     number: u64,
     queue: usize,
-    rest: Rest,
+    backoff: Backoff,
 }
 
 /// How often a thread that finds nothing to run yields before it sleeps; also for a caller that would visit a queue.
@@ -77,12 +77,12 @@ pub(crate) struct Queues {
     /// their call is queued.
     queues: Dispatches<Task>,
     pub(super) admission: CallAdmission,
-    /// The calls that have stepped aside, by the name that they wait for. Each has one entry, until it is woken or its
+    /// The calls that back off for a lock, by the name that they wait for. Each has one entry, until it is woken or its
     /// back-off is over.
-    aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
-    names_aside: AtomicUsize,
-    /// How many times calls have stepped aside.
-    asides: AtomicU64,
+    backing_off: Mutex<HashMap<u64, VecDeque<BackoffEntry>>>,
+    backoff_names: AtomicUsize,
+    /// How many times calls have backed off for a lock.
+    backoffs: AtomicU64,
     /// All threads that were started, standbys included.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What callers need to visit a queue, by queue; set when the first thread starts.
@@ -130,9 +130,9 @@ impl Queues {
             resizing: Mutex::default(),
             queues,
             admission: CallAdmission::new(admitted_max),
-            aside: Mutex::default(),
-            names_aside: AtomicUsize::new(0),
-            asides: AtomicU64::new(0),
+            backing_off: Mutex::default(),
+            backoff_names: AtomicUsize::new(0),
+            backoffs: AtomicU64::new(0),
             threads: Mutex::default(),
             visitors: OnceLock::new(),
             #[cfg(test)]
@@ -286,27 +286,27 @@ impl Queues {
     }
 
     /// Puts a task that is to run again after a back-off on the restart queue of the calling thread's queue.
-    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
-        self.queues.at(queue).restart(task, rest);
+    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, time: Duration) {
+        self.queues.at(queue).restart(task, time);
     }
 
-    /// Puts a call that steps aside on the restart queue of the calling thread's queue, until another call ends that
-    /// has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
-    pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
-        let number = self.asides.fetch_add(1, Ordering::Relaxed);
-        let aside = Aside { name, number };
-        let mut waiting = self.aside.lock();
-        let rest = self
+    /// Puts a call that backs off for a lock on the restart queue of the calling thread's queue, until
+    /// another call ends that has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
+    pub(super) fn back_off(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
+        let number = self.backoffs.fetch_add(1, Ordering::Relaxed);
+        let id = BackoffId { name, number };
+        let mut waiting = self.backing_off.lock();
+        let backoff = self
             .queues
             .at(queue)
-            .put_aside(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(aside))))), ASIDE);
-        waiting.entry(name).or_default().push_back(RestingCall { number, queue, rest });
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+            .back_off(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(id))))), BACKOFF);
+        waiting.entry(name).or_default().push_back(BackoffEntry { number, queue, backoff });
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// Ends the back-off of a call that has stepped aside. Returns whether another call has woken it.
-    pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
-        let mut waiting = self.aside.lock();
+    /// Ends the back-off of a call. Returns whether another call has woken it.
+    pub(super) fn end_backoff(&self, BackoffId { name, number }: BackoffId) -> bool {
+        let mut waiting = self.backing_off.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
         let at = of_name.iter().position(|waiting| waiting.number == number);
         if let Some(at) = at {
@@ -315,25 +315,25 @@ impl Queues {
         if of_name.is_empty() {
             waiting.remove(&name);
         }
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
         at.is_none()
     }
 
-    /// A call that had these names holds nothing any more. For each name, wakes the first call that has stepped aside
-    /// for it.
+    /// A call that had these names holds nothing any more. For each name, wakes the first call that backs off for
+    /// it.
     pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
-        if self.names_aside.load(Ordering::SeqCst) == 0 {
+        if self.backoff_names.load(Ordering::SeqCst) == 0 {
             return;
         }
         names.sort_unstable();
         names.dedup();
-        let mut waiting = self.aside.lock();
+        let mut waiting = self.backing_off.lock();
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
             // A call whose back-off has just ended runs without this.
-            while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
-                if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
+            while let Some(BackoffEntry { queue, backoff, .. }) = of_name.pop_front() {
+                if let Some(has_hand) = self.queues.at(queue).hasten(backoff) {
                     short_of.extend((!has_hand).then_some(queue));
                     break;
                 }
@@ -342,7 +342,7 @@ impl Queues {
                 waiting.remove(name);
             }
         }
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         short_of.into_iter().for_each(|queue| self.hire(queue));
     }
@@ -405,7 +405,7 @@ impl Seat {
         let unanswered = served.as_ref().map(|served| &served.unanswered);
         let here = Here { core: &queues.core, queues, queue: *queue, unanswered };
         let nap = || match served {
-            Some(_) => self.rest(),
+            Some(_) => self.pause(),
             None => queues.spin_a_while(*queue),
         };
         let mut tasks: u32 = 0;
@@ -418,12 +418,12 @@ impl Seat {
             task.run(&here);
         }
         std::mem::forget(unseated);
-        self.rest();
+        self.pause();
     }
 
     /// A server's thread stops to run and may be the last one, so responses need not wait for later commits to share
     /// their flush.
-    fn rest(&self) {
+    fn pause(&self) {
         if self.served.is_some() {
             self.queues.core.commits.log.hurry();
             self.lap();
@@ -438,7 +438,7 @@ impl Seat {
 
 impl Turns for Seat {
     fn leave(&self) {
-        self.rest();
+        self.pause();
         if !self.queues.queues.at(self.queue).leave(self.seat) {
             self.queues.hire(self.queue);
         }
