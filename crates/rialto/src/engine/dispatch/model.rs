@@ -224,7 +224,7 @@ const CASES: [Case; 9] = [
 fn serve(case: Case) {
     let dispatch = Dispatch::<Job>::new(case.queue, 1, case.executors);
     assert!(dispatch.reopen());
-    (1..case.executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    (1..case.executors).for_each(|slot| assert_eq!(dispatch.add_standby(), Some(slot)));
     let dispatch = Arc::new(dispatch);
     let responses: Arc<Vec<_>> =
         Arc::new((0..case.senders).map(|_| Arc::new(ResponseQueue::new())).collect());
@@ -327,9 +327,9 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
     }
 }
 
-/// A queue without a bound, as threads that own executors have it: requests are taken off in groups, and standbys are
+/// A queue without a bound, as threads that own executors have it: requests are taken off in batches, and standbys are
 /// started when all executors are blocked.
-struct Hiring {
+struct StandbyModel {
     dispatch: Dispatch<u32>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
@@ -338,7 +338,7 @@ struct Hiring {
     told: sync::Condvar,
     /// Whether the task that backs off has done so.
     backed_off: sync::Mutex<bool>,
-    hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
+    threads: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 /// The task that backs off before it sets what the first one waits for.
@@ -346,17 +346,17 @@ const BACKS_OFF: u32 = 9;
 /// In most schedules longer than the first task takes until it waits.
 const BACKOFF: Duration = Duration::from_micros(200);
 
-impl Hiring {
+impl StandbyModel {
     /// With room for three threads, of which one exists.
-    fn new() -> Arc<Hiring> {
-        let all = Arc::new(Hiring {
+    fn new() -> Arc<StandbyModel> {
+        let all = Arc::new(StandbyModel {
             dispatch: Dispatch::new(usize::MAX, 2, 3),
             running: AtomicU32::new(0),
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
             told: sync::Condvar::default(),
             backed_off: sync::Mutex::new(false),
-            hands: sync::Mutex::new(Vec::new()),
+            threads: sync::Mutex::new(Vec::new()),
         });
         assert!(all.dispatch.reopen());
         all.work(0);
@@ -364,30 +364,30 @@ impl Hiring {
     }
 
     /// Puts each group on the queue, on a thread of its own. Returns the tasks that were done in the end.
-    fn serve<const N: usize>(self: Arc<Hiring>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
+    fn serve<const N: usize>(self: Arc<StandbyModel>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
         let putters = groups.map(|(tasks, standing)| {
             let all = self.clone();
             thread::spawn(move || {
                 let is_served = all.dispatch.lock_to_put().put(tasks.iter().copied(), standing);
                 if !is_served {
-                    all.hire();
+                    all.start_standby();
                 }
             })
         });
         putters.into_iter().for_each(|putter| putter.join().unwrap());
         self.dispatch.close();
         loop {
-            let Some(hand) = self.hands.lock().pop() else { break };
-            hand.join().unwrap();
+            let Some(executor) = self.threads.lock().pop() else { break };
+            executor.join().unwrap();
         }
         let mut done = self.done.lock().clone();
         done.sort_unstable();
         done
     }
 
-    fn work(self: &Arc<Hiring>, me: usize) {
+    fn work(self: &Arc<StandbyModel>, me: usize) {
         let all = self.clone();
-        let hand = thread::spawn(move || {
+        let executor = thread::spawn(move || {
             while let Some(task) = all.dispatch.next(me, || {}) {
                 assert_eq!(all.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
                 thread::yield_now();
@@ -407,12 +407,12 @@ impl Hiring {
                 all.done.lock().push(task);
             }
         });
-        self.hands.lock().push(hand);
+        self.threads.lock().push(executor);
     }
 
-    fn wait(self: &Arc<Hiring>, me: usize) {
+    fn wait(self: &Arc<StandbyModel>, me: usize) {
         if !self.dispatch.leave(me) {
-            self.hire();
+            self.start_standby();
         }
         let mut given = self.given.lock();
         while !*given {
@@ -422,26 +422,26 @@ impl Hiring {
         self.dispatch.come_back(me);
     }
 
-    fn hire(self: &Arc<Hiring>) {
-        if let Some(seat) = self.dispatch.hire() {
-            self.work(seat);
+    fn start_standby(self: &Arc<StandbyModel>) {
+        if let Some(slot) = self.dispatch.add_standby() {
+            self.work(slot);
         }
     }
 
     /// Runs a task on this thread if no thread runs and the queue is empty; otherwise puts it there. A visitor that
     /// waits gives its turn up for good.
-    fn visit(self: &Arc<Hiring>, task: u32) {
-        let Some(seat) = self.dispatch.visit() else {
+    fn visit(self: &Arc<StandbyModel>, task: u32) {
+        let Some(slot) = self.dispatch.visit() else {
             let is_served = self.dispatch.lock_to_put().put([task], Standing::New);
             return if !is_served {
-                self.hire()
+                self.start_standby()
             };
         };
         assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
         thread::yield_now();
         self.running.fetch_sub(1, Ordering::SeqCst);
-        if !self.dispatch.end_visit(seat) {
-            self.hire();
+        if !self.dispatch.end_visit(slot) {
+            self.start_standby();
         }
         match task {
             0 => {
@@ -459,12 +459,12 @@ impl Hiring {
     }
 }
 
-/// The first task waits for the last one, whichever thread puts them and in whichever groups they are taken: without a
+/// The first task waits for the last one, whichever thread puts them and in whichever batches they are taken: without a
 /// further standby no thread would run the last one. Each task is run once.
 #[test]
-fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
+fn tasks_behind_one_that_waits_are_run_by_started_standbys() {
     let serve = || {
-        let done = Hiring::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
+        let done = StandbyModel::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
         assert_eq!(done, [0, 1, 2, 3]);
     };
     shuttle::check_random(serve, SCHEDULES);
@@ -474,9 +474,9 @@ fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
 /// The first task waits for one that backs off. When it waits, there may be no other executor to sleep until the
 /// back-off is over.
 #[test]
-fn a_task_that_backs_off_is_run_by_a_hired_standby() {
+fn a_task_that_backs_off_is_run_by_a_started_standby() {
     let serve = || {
-        let done = Hiring::new().serve([(&[BACKS_OFF], Standing::New), (&[0], Standing::New)]);
+        let done = StandbyModel::new().serve([(&[BACKS_OFF], Standing::New), (&[0], Standing::New)]);
         assert_eq!(done, [0, BACKS_OFF]);
     };
     shuttle::check_random(serve, SCHEDULES);
@@ -488,7 +488,7 @@ fn a_task_that_backs_off_is_run_by_a_hired_standby() {
 #[test]
 fn visitors_run_their_tasks_or_put_them_on_the_queue() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let visitors = [0, 3].map(|task| {
             let all = all.clone();
             thread::spawn(move || all.visit(task))
@@ -498,7 +498,7 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
             move || {
                 let is_served = all.dispatch.lock_to_put().put([1, 2], Standing::New);
                 if !is_served {
-                    all.hire();
+                    all.start_standby();
                 }
             }
         });
@@ -515,12 +515,12 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
 #[test]
 fn visitors_come_and_go_beside_a_task_that_backs_off() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let putter = thread::spawn({
             let all = all.clone();
             move || {
                 if !all.dispatch.lock_to_put().put([BACKS_OFF], Standing::New) {
-                    all.hire();
+                    all.start_standby();
                 }
             }
         });
@@ -540,13 +540,13 @@ fn visitors_come_and_go_beside_a_task_that_backs_off() {
 #[test]
 fn a_queue_that_is_closed_beside_a_visitor_ends() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let visitor = thread::spawn({
             let all = all.clone();
             move || {
-                if let Some(seat) = all.dispatch.visit() {
+                if let Some(slot) = all.dispatch.visit() {
                     thread::yield_now();
-                    assert!(all.dispatch.end_visit(seat), "nothing is on the queue");
+                    assert!(all.dispatch.end_visit(slot), "nothing is on the queue");
                 }
             }
         });
