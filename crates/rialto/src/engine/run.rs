@@ -112,7 +112,7 @@ pub(crate) fn run_once<T>(
         Err(error) => return Run::Failed(None, Failure::Error(error)),
     };
     let outcome = match catch(|| body(&mut transaction)) {
-        Err(_) | Ok(Err(_)) if runs.is_spoiled(&mut transaction) => {
+        Err(_) | Ok(Err(_)) if runs.is_invalidated(&mut transaction) => {
             return runs.again(transaction, None);
         }
         Err(panic) => return Run::Failed(Some(transaction), Failure::Panic(panic)),

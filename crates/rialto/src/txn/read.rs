@@ -275,7 +275,7 @@ impl Context {
         let Context { tables, depends, reads, body, .. } = self;
         let is_read = reads.read_found(tables.at(slot), found, depends, body).is_some();
         // The row that was just read was present then.
-        is_read && (self.reads.is_first() || self.look_again().is_ok())
+        is_read && (self.reads.is_first() || self.recheck().is_ok())
     }
 
     #[inline(never)]

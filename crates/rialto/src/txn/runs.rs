@@ -113,8 +113,8 @@ impl Runs {
 
     /// Whether the run has read without locks and what it read has changed since: this may be the cause of an error or
     /// a panic.
-    pub(crate) fn is_spoiled(&self, transaction: &mut Transaction<'static>) -> bool {
-        self.stage == Some(Stage::Optimistic) && transaction.context().is_spoiled()
+    pub(crate) fn is_invalidated(&self, transaction: &mut Transaction<'static>) -> bool {
+        self.stage == Some(Stage::Optimistic) && transaction.context().is_invalidated()
     }
 
     /// Whether the next run is to wait at its commit if it straddles a black/white checkpoint.
@@ -225,7 +225,7 @@ impl Runs {
                     std::mem::forget(transaction);
                     return Run::Placed(value, committed);
                 }
-                Err(_) if self.is_spoiled(&mut transaction) => return self.again(transaction, None),
+                Err(_) if self.is_invalidated(&mut transaction) => return self.again(transaction, None),
                 Err(NoPlace::Straddles) => {
                     self.retries.after_straddling();
                     self.lock_wait_ns += transaction.context().lock_wait_ns;

@@ -48,7 +48,7 @@ pub struct Adaptive {
 
 /// What was committed with a share in a walk, and in which time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Yield {
+struct Throughput {
     packets: u64,
     time_ns: u64,
 }
@@ -76,7 +76,7 @@ struct Climb {
 struct Walk {
     other: usize,
     group: u32,
-    yields: [Yield; 2],
+    measured: [Throughput; 2],
 }
 
 impl Walk {
@@ -88,7 +88,7 @@ impl Walk {
     /// Whether the other share commits more by this many percent; with a negative number, whether it commits less by at
     /// most as many.
     fn other_brings(&self, percent: i64) -> bool {
-        let [present, other] = self.yields;
+        let [present, other] = self.measured;
         // packets / time, compared crosswise.
         let (present, other) = (
             u128::from(present.packets) * u128::from(other.time_ns),
@@ -134,8 +134,8 @@ impl Climb {
                 // The first group of a turn was begun with the share before.
                 if walk.group % TURN_GROUPS > 0 {
                     let side = walk.side();
-                    walk.yields[side].packets += group.packets;
-                    walk.yields[side].time_ns += time_ns;
+                    walk.measured[side].packets += group.packets;
+                    walk.measured[side].time_ns += time_ns;
                 }
                 walk.group += 1;
                 if walk.is_over() {
@@ -154,7 +154,7 @@ impl Climb {
         if other == self.share {
             return self.set_out();
         }
-        self.walk = Some(Walk { other, group: 0, yields: [Yield::default(); 2] });
+        self.walk = Some(Walk { other, group: 0, measured: [Throughput::default(); 2] });
     }
 
     fn arrive(&mut self) {

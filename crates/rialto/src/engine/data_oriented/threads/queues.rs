@@ -99,7 +99,7 @@ pub(super) enum Bug {
     Begin,
     ShareOut,
     PartDone,
-    Meet,
+    Join,
     End,
 }
 
@@ -217,8 +217,8 @@ impl Queues {
     fn spin_a_while(&self, queue: usize) {
         for _ in 0..YIELDS {
             std::thread::yield_now();
-            let (_, is_called) = self.queues.at(queue).load();
-            if is_called {
+            let (_, is_running) = self.queues.at(queue).load();
+            if is_running {
                 return;
             }
         }
