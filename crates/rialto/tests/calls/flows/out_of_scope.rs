@@ -297,7 +297,7 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
 }
 
 /// An access out of scope is refused before it locks: beside another transaction, which has locked a row of it, and in a
-/// part /// of a phase, whose transaction has the table's intention.
+/// part of a phase, whose transaction has the table's intention.
 #[test]
 fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
     let counts = |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
