@@ -155,7 +155,7 @@ impl Context {
             // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
             // yet.
             Some(own) => {
-                self.read_place_into(slot, CurrentLocation::Own(own), body)
+                self.read_at_into(slot, CurrentLocation::Own(own), body)
                     && self.row_has_key(slot, which, entry, body)
             }
             None => there,
