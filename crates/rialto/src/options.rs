@@ -77,11 +77,14 @@ pub struct Options {
     /// at an action-consistent cut are not counted.
     pub snapshot_bytes_max: Option<u64>,
     /// How long a transaction that a black/white checkpoint has aborted waits before it runs again (System M's retry
-    /// time); 1 ms by default, at most 60 s. At each abort the checkpoint notes the segments in the transaction's way
-    /// and copies these next. After [`STRADDLING_RETRIES_MAX`] aborts the transaction is not aborted again: its commit
-    /// waits, with its locks held, until these segments are copied. The transaction of a handle, which the engine
-    /// cannot run again, waits at once.
+    /// time); 1 ms by default, at most 60 s. After [`STRADDLING_RETRIES_MAX`] aborts the transaction is not aborted
+    /// again: its commit waits, with its locks held, until the checkpoint has copied the segments in its way, which it
+    /// does next. The transaction of a handle, which the engine cannot run again, waits at once.
     pub straddling_retry: Duration,
+    /// Whether a black/white checkpoint also copies next what was in the way of a transaction that it aborted; yes by
+    /// default. Without it the checkpoint keeps to its order, as System M's does (section 3.2), and the transaction may
+    /// be aborted as often as [`straddling_retry`](Options::straddling_retry) says.
+    pub straddling_hints: bool,
     /// Where log files are copied before a checkpoint frees them, and the rest of the log when the database is closed;
     /// nowhere by default. A backup and the archive together can be restored to any later place or time
     /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
@@ -196,6 +199,7 @@ impl Default for Options {
             archive: None,
             snapshot_bytes_max: None,
             straddling_retry: Duration::from_millis(1),
+            straddling_hints: true,
             log_bytes_max: 4 << 30,
             engine: Engine::default(),
             group_commit: GroupCommitOptions::default(),

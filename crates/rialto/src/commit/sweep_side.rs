@@ -27,7 +27,8 @@
 //! and of which not all is known, is straddling.
 //!
 //! **No transaction starves.** A straddling transaction names the segments that were white, and the sweep paints those
-//! next, without a pause. No black segment becomes white again while the sweep lasts. A transaction that touches the
+//! next, without a pause. (With [`Options::straddling_hints`](crate::Options::straddling_hints) off, only those do that
+//! wait at their commit.) No black segment becomes white again while the sweep lasts. A transaction that touches the
 //! same segments again is therefore black once these are painted. A transaction that was aborted
 //! [`STRADDLING_RETRIES_MAX`](STRADDLING_RETRIES_MAX) times, or that the engine cannot run again (a handle's), or only
 //! at a high cost (DDL), does not abort. It waits at its commit, with its locks held, until its white segments are

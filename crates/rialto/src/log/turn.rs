@@ -71,6 +71,14 @@ const IN_FLIGHT: u32 = 2;
 pub(crate) const IN_FLIGHT_MAX: u32 = BUCKETS as u32 - 1;
 const BUCKETS: usize = 4;
 
+/// The longest log write for which a committer spins: about what it costs to put a thread to sleep and to wake it. A
+/// disk takes longer, memory does not.
+const SPIN_WRITE_NS_MAX: u64 = 5_000;
+/// How long one turn of the spin takes, about.
+const SPIN_NS: u64 = 20;
+/// How often a committer spins in one wait: for the write under way, and for its own group's.
+const SPINS_MAX: u32 = 2;
+
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -303,6 +311,11 @@ impl<M: Machine> Writer<M> {
                 };
                 self.say_begin(lsn, view.now + stall);
             }
+            let only_waits_for_write =
+                view.writer_busy && matches!(choice, Choice::Write | Choice::Sleep(None));
+            if only_waits_for_write && looks <= SPINS_MAX && self.spin_for_write(lsn) {
+                continue;
+            }
             let mut left = None;
             if let (Choice::Sleep(_) | Choice::Stall(_), Some(bound)) = (choice, &mut level_1) {
                 left = self.left_of(bound);
@@ -333,6 +346,19 @@ impl<M: Machine> Writer<M> {
                 }
             }
         }
+    }
+
+    /// Where a log write takes less time than a sleep and its wake-up, spins for about two writes, until the place is
+    /// durable or the writer word can be taken. Returns whether one of them is so.
+    fn spin_for_write(&self, lsn: u64) -> bool {
+        let write_ns = self.write_ns.load(Ordering::Relaxed);
+        if write_ns > SPIN_WRITE_NS_MAX {
+            return false;
+        }
+        (0..2 * write_ns / SPIN_NS).any(|_| {
+            std::hint::spin_loop();
+            self.durable() >= lsn || !self.is_busy()
+        })
     }
 
     fn view(

@@ -117,7 +117,7 @@ impl Context {
                     if settled == Settled::OneSide {
                         return Ok(true);
                     }
-                    if settled == Settled::Straddling && !self.waits_for_sweep && self.ddl.is_none() {
+                    if settled == Settled::Straddling && !self.waits_if_straddling() {
                         self.core.commits.in_progress.leave(self.number);
                         self.core.commits.accounts.straddling(self.number, self.choices.procedure);
                         return Err(NoPlace::Straddles);

@@ -74,6 +74,8 @@ pub(crate) struct TxDefaults {
     pub deadlock_retries_max: u32,
     /// How long a transaction that straddled a checkpoint waits before it runs again.
     pub straddling_retry: Duration,
+    /// Whether the checkpoint copies next what was in its way.
+    pub straddling_hints: bool,
 }
 
 impl Core {

@@ -194,6 +194,7 @@ impl ParallelReplay {
                 // A worker runs its calls one after the other, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
                 straddling_retry: Duration::ZERO,
+                straddling_hints: false,
             },
         });
         let shared = Arc::new(SharedReplay {

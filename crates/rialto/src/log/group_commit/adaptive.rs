@@ -12,6 +12,9 @@
 //! other half's write. Where clients are slow or the processors are busy, one half computes while the other half is
 //! written.
 //!
+//! Packets without a waiter linger first, as in the log server's design: a group of few of them costs as much as a group
+//! of many.
+//!
 //! No transaction waits longer than it allows ([`View::stall`], [`View::willing_to_wait`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +22,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Choice, GroupCommit, GroupCommitter, View, Written};
+use super::{Choice, GroupCommit, GroupCommitter, LogServer, View, Written};
 
 /// The shares of the company that a group may wait for, in quarters.
 const QUARTERS: usize = 4;
@@ -239,6 +242,10 @@ impl GroupCommit for Adaptive {
 
     fn committer(&self) -> GroupCommitter {
         GroupCommitter::LogServer
+    }
+
+    fn linger(&self) -> Duration {
+        LogServer::default().linger
     }
 
     fn reads_clock(&self) -> bool {

@@ -147,8 +147,8 @@ pub trait GroupCommit: fmt::Debug + Send + Sync {
     }
 
     /// How long packets without a waiter lie before the log server writes them, so that its group holds more of them.
-    /// As soon as a thread waits, the log server writes at once. Only for designs in which the log server does not
-    /// stall besides, because packets of level 1 may be among them (I3).
+    /// As soon as a thread waits, the log server does as the design chooses, without a linger. Only for designs whose
+    /// log server writes, because a stand-in would stall besides.
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
