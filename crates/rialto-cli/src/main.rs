@@ -10,6 +10,8 @@ mod args;
 mod backup;
 mod bench;
 mod client;
+mod copy_progress;
+mod event_log;
 mod figures;
 mod interrupt;
 mod offline;

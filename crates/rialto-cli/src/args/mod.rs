@@ -1,15 +1,18 @@
 //! Options that several commands take.
 
+mod database;
 mod group_commit;
 mod log_writes;
+mod memory;
+mod names;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-use rialto::Durability;
-
+pub use self::database::DatabaseArgs;
 pub use self::group_commit::GroupCommitArgs;
 pub use self::log_writes::LogWritesArgs;
+pub use self::memory::MemoryArgs;
+pub use self::names::{CheckpointName, DurabilityName, EngineName, HandOverName, LocksName};
 
 /// Seconds on the command line.
 ///
@@ -18,41 +21,4 @@ pub use self::log_writes::LogWritesArgs;
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=1e6).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 1000000".to_owned())
-}
-
-/// How transactions meet threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum EngineName {
-    /// Threads have transactions, which lock what they touch
-    Conventional,
-    /// Executors have the data, and transactions come to them
-    DataOriented,
-}
-
-impl EngineName {
-    /// The name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EngineName::Conventional => "conventional",
-            EngineName::DataOriented => "data-oriented",
-        }
-    }
-}
-
-/// How durable "committed" is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DurabilityName {
-    /// Level 1: in memory that outlives the process, not the machine
-    Memory,
-    /// Level 3: on disk
-    Disk,
-}
-
-impl From<DurabilityName> for Durability {
-    fn from(name: DurabilityName) -> Durability {
-        match name {
-            DurabilityName::Memory => Durability::Memory,
-            DurabilityName::Disk => Durability::Disk,
-        }
-    }
 }

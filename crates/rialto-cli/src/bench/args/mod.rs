@@ -12,18 +12,15 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
-use rialto::backup::Archive;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Engine, Executors, Options, TransactionServerOptions};
+use rialto::{Options, TransactionServerOptions};
 use rialto_workloads::mix::{Mix, Names};
 use rialto_workloads::{card, tatp, tpcc};
 
 use self::values::regime;
-pub use self::values::{
-    CheckpointName, DiskName, HandOverName, LocksName, LoggingName, Rate, ResidenceName, WorkloadName,
-};
-use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
+pub use self::values::{DiskName, LoggingName, Rate, ResidenceName, WorkloadName};
+use crate::args::{DatabaseArgs, EngineName, seconds};
 
 /// The branches, unless told otherwise.
 pub const SCALE: u32 = 10;
@@ -77,9 +74,6 @@ pub struct BenchArgs {
     /// What the clients run
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// How transactions meet threads
-    #[arg(long, value_enum, default_value = "conventional")]
-    pub engine: EngineName,
     /// Clients; each is a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
@@ -135,15 +129,8 @@ pub struct BenchArgs {
     /// With --servers: executors that stand by for when the one that runs is blocked [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub standbys: Option<u32>,
-    /// How durable "committed" is
-    #[arg(long, value_enum, default_value = "disk")]
-    pub durability: DurabilityName,
-    /// Which thread writes the log, and when
     #[command(flatten)]
-    pub group_commit: GroupCommitArgs,
-    /// How the log is written
-    #[command(flatten)]
-    pub log_writes: LogWritesArgs,
+    pub database: DatabaseArgs,
     /// What goes into the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
@@ -156,54 +143,9 @@ pub struct BenchArgs {
     /// conventional engine is closures
     #[arg(long)]
     pub calls: bool,
-    /// How memory is brought to disk in the background
-    #[arg(long, value_enum, default_value = "fuzzy")]
-    pub checkpoint: CheckpointName,
-    /// The shortest time from one checkpoint's begin to the next one's
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub checkpoint_interval_s: Option<Duration>,
-    /// The longest time that a recovery should take: checkpoints begin when the log asks for one, and the interval is the
-    /// longest time that a sweep takes
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub recovery_within_s: Option<Duration>,
-    /// Whether a checkpoint copies a segment before it writes it, or keeps it latched through the write
-    #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
-        default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub spool: bool,
-    /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
-    #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
-    pub backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long a transaction waits that straddled a sweep, before it runs again
-    #[arg(long, value_name = "US")]
-    pub straddling_retry_us: Option<u64>,
-    /// Where log files are copied to before a checkpoint frees them, and the rest at the end
-    #[arg(long, value_name = "DIR")]
-    pub archive: Option<PathBuf>,
-    /// How fast a checkpoint goes through memory; 0 is without a pause
-    #[arg(long, value_name = "N")]
-    pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log
-    #[arg(long, value_name = "N")]
-    pub log_bytes_max: Option<u64>,
-    /// The bound on the memory of tables and indexes
-    #[arg(long, value_name = "N")]
-    pub memory_bytes: Option<u64>,
     /// Where the tables live
     #[arg(long, value_enum, default_value = "memory")]
     pub residence: ResidenceName,
-    /// How locks are kept while no transaction competes for them
-    #[arg(long, value_enum, default_value = "thin")]
-    pub locks: LocksName,
-    /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub executors: Option<u16>,
-    /// With --engine data-oriented: how many threads own the executors; 0 runs each call in place, on its client's thread
-    /// [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
-    pub executor_threads: Option<u16>,
-    /// With --executor-threads: hand calls over to them always, or only if they are at work, and else run them on the client's thread
-    #[arg(long, value_enum, default_value = "if-busy")]
-    pub hand_over: HandOverName,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
     /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
@@ -356,7 +298,7 @@ impl BenchArgs {
     /// How many transactions can be open: one a client; all in flight, where they are run by threads that own executors,
     /// each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
-        let open = match self.executor_threads {
+        let open = match self.database.executor_threads {
             None | Some(0) => self.clients as usize,
             Some(_) => (2 * self.outstanding()).min(Options::TRANSACTIONS_MAX - CLIENTS_SPARE),
         };
@@ -375,9 +317,9 @@ impl BenchArgs {
     /// What a log without a database is made with.
     pub fn log_options(&self) -> LogOptions {
         LogOptions {
-            group_commit: self.group_commit.options(),
-            caching: self.log_writes.caching(),
-            writes_in_flight: self.log_writes.in_flight(),
+            group_commit: self.database.group_commit.options(),
+            caching: self.database.log_writes.caching(),
+            writes_in_flight: self.database.log_writes.in_flight(),
             ..LogOptions::default()
         }
     }
@@ -387,50 +329,20 @@ impl BenchArgs {
         self.calls
             || self.logging == LoggingName::Transaction
             || self.check_determinism
-            || self.engine == EngineName::DataOriented
-    }
-
-    fn engine(&self) -> Engine {
-        let defaults = Executors::default();
-        match self.engine {
-            EngineName::Conventional => Engine::Conventional { locks: self.locks.into() },
-            EngineName::DataOriented => Engine::DataOriented(Executors {
-                count: self.executors.map_or(defaults.count, usize::from),
-                threads: self.executor_threads.map_or(defaults.threads, usize::from),
-                hand_over: self.hand_over.into(),
-                ..defaults
-            }),
-        }
+            || self.database.engine == EngineName::DataOriented
     }
 
     /// What the database is opened with.
     pub fn options(&self) -> Options {
-        let defaults = Options::default();
+        let options = self.database.options();
         Options {
-            durability: self.durability.into(),
             logging: self.logging.into(),
             check_determinism: self.check_determinism,
             // Whatever is logged now: what an earlier run has logged may have to be run again.
             procedures: rialto_workloads::procedures(),
-            memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
-            checkpoint: self.checkpoint.into(),
-            spool: self.spool,
-            backup_copies: self.backup_copies,
-            straddling_retry: self
-                .straddling_retry_us
-                .map_or(defaults.straddling_retry, Duration::from_micros),
-            archive: self.archive.as_ref().map(Archive::directory),
-            checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
-            recovery_within: self.recovery_within_s,
-            sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
-            log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
-            engine: self.engine(),
-            group_commit: self.group_commit.options(),
-            log_writes: self.log_writes.caching(),
-            log_writes_in_flight: self.log_writes.in_flight(),
-            transactions_max: self.transactions_max(defaults.transactions_max),
-            packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
-            ..defaults
+            transactions_max: self.transactions_max(options.transactions_max),
+            packets_max: options.packets_max.max(self.outstanding() + PACKETS_SPARE),
+            ..options
         }
     }
 }

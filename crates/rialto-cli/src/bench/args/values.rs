@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use rialto::Logging;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
-use rialto::{Checkpointing, HandOver, Locks, Logging};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,24 +56,6 @@ pub fn regime(name: &str) -> Option<&'static Regime> {
     REGIMES.iter().find(|regime| regime.name == name)
 }
 
-/// When calls are handed over to threads that own executors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum HandOverName {
-    /// If the thread is at work
-    IfBusy,
-    /// Always
-    Always,
-}
-
-impl From<HandOverName> for HandOver {
-    fn from(name: HandOverName) -> HandOver {
-        match name {
-            HandOverName::IfBusy => HandOver::IfBusy,
-            HandOverName::Always => HandOver::Always,
-        }
-    }
-}
-
 /// What goes into the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LoggingName {
@@ -95,54 +77,6 @@ impl From<LoggingName> for Logging {
             LoggingName::Action => Logging::Action,
             LoggingName::Transaction => Logging::Transaction,
             LoggingName::None => Logging::None,
-        }
-    }
-}
-
-/// How memory is brought to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CheckpointName {
-    /// Segments as they are, one at a time
-    Fuzzy,
-    /// Segments as they were when the sweep began, action-consistent: a transaction that changes one keeps its old copy
-    Accou,
-    /// Likewise, transaction-consistent
-    Tccou,
-    /// Black/white, action-consistent: what moves a row between what is copied and what is not runs again
-    Acbw,
-    /// Black/white, transaction-consistent: so does every transaction that touches both
-    Tcbw,
-    /// Not at all: to measure what checkpoints cost
-    None,
-}
-
-impl From<CheckpointName> for Checkpointing {
-    fn from(name: CheckpointName) -> Checkpointing {
-        match name {
-            CheckpointName::Fuzzy => Checkpointing::Fuzzy,
-            CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
-            CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
-            CheckpointName::Acbw => Checkpointing::ActionBlackWhite,
-            CheckpointName::Tcbw => Checkpointing::TransactionBlackWhite,
-            CheckpointName::None => Checkpointing::None,
-        }
-    }
-}
-
-/// How locks are kept while no transaction competes for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LocksName {
-    /// In the records' own headers and the transactions' slots
-    Thin,
-    /// In a hash of lock heads with queues, as the papers' baseline has them
-    Central,
-}
-
-impl From<LocksName> for Locks {
-    fn from(name: LocksName) -> Locks {
-        match name {
-            LocksName::Thin => Locks::Thin,
-            LocksName::Central => Locks::Central,
         }
     }
 }
