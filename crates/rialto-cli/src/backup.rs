@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
 use rialto::backup::{Archive, Backup, Restore, RestoreTo};
-use rialto::io::Holder;
+use rialto::io::DirectoryHolder;
 use rialto::recovery::RecoveryReport;
 use rialto::row::Timestamp;
 use rialto::{
@@ -176,7 +176,7 @@ fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupt
 
 /// How the directory of a process that serves it is backed up.
 fn online_instead(error: &OpenError) -> String {
-    let OpenError::Locked { holder: Some(Holder { address: Some(address), .. }), .. } = error else {
+    let OpenError::Locked { holder: Some(DirectoryHolder { address: Some(address), .. }), .. } = error else {
         return "; a program that has it open can take the backup itself".to_owned();
     };
     let option = if address.starts_with('/') { "--socket" } else { "--connect" };

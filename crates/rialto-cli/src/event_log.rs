@@ -24,7 +24,7 @@ impl FromStr for EventFilter {
                         info,rialto_server::events=debug";
         for part in text.split(',') {
             let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-            if level.parse::<LevelFilter>().is_err() || level.parse::<u8>().is_ok() {
+            if level.is_empty() || level.parse::<u8>().is_ok() || level.parse::<LevelFilter>().is_err() {
                 return Err(expected.to_owned());
             }
         }

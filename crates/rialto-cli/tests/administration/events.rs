@@ -114,30 +114,31 @@ fn filters_choose_by_target_and_are_checked() {
     assert!(said.contains("off, error, warn, info, debug or trace"), "{said}");
 }
 
-/// Reads lines until one has all of these parts.
-fn wait_for(stderr: &mut BufReader<ChildStderr>, parts: &[&str]) -> String {
-    let mut read = String::new();
-    loop {
-        let mut line = String::new();
-        assert!(stderr.read_line(&mut line).expect("it is text") > 0, "{parts:?} is not in:\n{read}");
-        if parts.iter().all(|part| line.contains(part)) {
-            return line;
-        }
-        read += &line;
-    }
+/// Waits for a line that has all of these parts; gives up after a minute.
+fn wait_for(stderr: BufReader<ChildStderr>, parts: &'static [&'static str]) {
+    let (found, is_found) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = stderr.lines().map_while(Result::ok);
+        let line = lines.find(|line| parts.iter().all(|part| line.contains(part)));
+        // The rest is read, so that the server's pipe stays open.
+        let _ = found.send(line);
+        lines.for_each(drop);
+    });
+    let line = is_found.recv_timeout(std::time::Duration::from_secs(60)).ok().flatten();
+    assert!(line.is_some(), "no line has {parts:?}");
 }
 
 /// No client is told that checkpoints fail: the log of the server is where it shows.
 #[test]
 fn a_checkpoint_that_fails_is_an_error_by_default() {
     let directory = Directory::new("events-checkpoint");
-    let (serving, mut stderr) = serving(&["--checkpoint-interval-s", "0.05"], &directory);
+    let (serving, stderr) = serving(&["--checkpoint-interval-s", "0.05"], &directory);
     // No file of this name can be opened now.
     for name in ["backup-0", "backup-1"] {
         fs::create_dir(directory.path().join(name)).expect("there is no such file yet");
     }
     runs(&mut session(&serving), "create table t (a int primary key); insert into t values (1)");
-    wait_for(&mut stderr, &["ERROR", "a checkpoint failed", "backup-"]);
+    wait_for(stderr, &["ERROR", "a checkpoint failed", "backup-"]);
     for name in ["backup-0", "backup-1"] {
         fs::remove_dir(directory.path().join(name)).expect("it is empty");
     }

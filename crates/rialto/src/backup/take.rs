@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, Clock, DirectoryLock, Disk, File, Holder, Open, remove_in_steps};
+use crate::io::{Caching, Clock, DirectoryHolder, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::opening::Opening;
 use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
@@ -316,7 +316,7 @@ impl BackupFile {
                 let what = format!(
                     "a backup to {}: {} writes there; wait for it, or use another directory",
                     disk.describe(),
-                    Holder::name(error.holder())
+                    DirectoryHolder::name(error.holder())
                 );
                 return Err(Error::Unsupported { what });
             }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Holder;
+use super::DirectoryHolder;
 
 /// The result of a disk operation.
 pub type DiskResult<T> = Result<T, DiskError>;
@@ -46,7 +46,7 @@ impl DiskError {
     }
 
     /// The process that holds the directory's lock, if it is known.
-    pub fn holder(&self) -> Option<&Holder> {
+    pub fn holder(&self) -> Option<&DirectoryHolder> {
         self.source.get_ref()?.downcast_ref()
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::directory_holder::{self, DirectoryHolder, MARK_BYTES_MAX};
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
-use super::holder::{self, Holder, MARK_BYTES_MAX};
 use super::transfer::{PartialTransfer, read_all, write_all};
 use super::{
     AlignedBuffer, BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random,
@@ -58,7 +58,7 @@ impl FileDisk {
             .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
         let file = Locked::lock(file).map_err(|(error, file)| match error {
             Errno::WOULDBLOCK => {
-                DiskError::new(LOCK_FILE, 0, "lock", Holder::error(self.holder(file.as_fd())))
+                DiskError::new(LOCK_FILE, 0, "lock", DirectoryHolder::error(self.holder(file.as_fd())))
             }
             error => DiskError::new(LOCK_FILE, 0, "lock", error),
         })?;
@@ -78,10 +78,10 @@ impl FileDisk {
     }
 
     /// The process that has marked the lock file as its own, if it is alive.
-    fn holder(&self, file: BorrowedFd<'_>) -> Option<Holder> {
+    fn holder(&self, file: BorrowedFd<'_>) -> Option<DirectoryHolder> {
         let mut mark = [0; MARK_BYTES_MAX];
         let length = rustix::io::pread(file, &mut mark, 0).ok()?;
-        Holder::of_mark(std::str::from_utf8(&mark[..length]).ok()?, self.boot)
+        DirectoryHolder::of_mark(std::str::from_utf8(&mark[..length]).ok()?, self.boot)
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -128,7 +128,7 @@ impl HeldDirectory {
     /// Writes into the lock file which process has the directory, and where it serves the database. If that fails, for
     /// one because the disk is full, the holder stays unnamed.
     pub(super) fn mark(&self, address: Option<&str>) {
-        let mut mark = holder::mark(self.boot, address).into_bytes();
+        let mut mark = directory_holder::mark(self.boot, address).into_bytes();
         mark.truncate(MARK_BYTES_MAX);
         // No reader takes the rest of an older mark for the end of this one: a mark that is cut names nothing.
         let _ = rustix::fs::ftruncate(&self.file.0, 0);

@@ -33,7 +33,7 @@ use super::files;
 use super::log_file::{LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::fault_injection;
-use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Holder, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, DirectoryHolder, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::store::{load_file_name, load_file_number};
 use crate::{Error, Result};
 
@@ -172,7 +172,7 @@ impl Archiver {
                 let what = format!(
                     "this log in the archive {}: {} archives there; wait for it, or give this database an archive of its own",
                     self.to.describe(),
-                    Holder::name(error.holder())
+                    DirectoryHolder::name(error.holder())
                 );
                 return Err(Error::Unsupported { what });
             }

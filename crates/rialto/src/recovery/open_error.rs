@@ -1,19 +1,19 @@
 //! [`OpenError`]: why a database could not be opened.
 
 use crate::error::Error;
-use crate::io::{DiskError, Holder};
+use crate::io::{DirectoryHolder, DiskError};
 
 /// Why a database could not be opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process, or another handle of this one, has the directory open.
-    #[error("\"{directory}\" is in use by {}", Holder::advice(.holder.as_ref()))]
+    #[error("\"{directory}\" is in use by {}", DirectoryHolder::advice(.holder.as_ref()))]
     Locked {
         /// The directory.
         directory: String,
         /// The process that has it open, if it is known.
-        holder: Option<Holder>,
+        holder: Option<DirectoryHolder>,
     },
     /// An older Rialto wrote the directory, in a format that this one does not read.
     #[error(

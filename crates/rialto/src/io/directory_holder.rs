@@ -1,4 +1,4 @@
-//! [`Holder`]: which process has a data directory open, as far as the directory tells.
+//! [`DirectoryHolder`]: which process has a data directory open, as far as the directory tells.
 //!
 //! A process that has locked a directory writes a *mark* into the file `lock`: its number, when it began, under which
 //! boot, and where it serves the database, if it does. It removes the mark before it unlocks the directory. The mark
@@ -20,7 +20,7 @@ const COMMAND_MAX: usize = 200;
 
 /// A process that has a data directory open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct DirectoryHolder {
     /// The number of the process.
     pub process: u32,
     /// Its command line; empty if that cannot be read.
@@ -50,9 +50,9 @@ pub(super) fn mark(boot: u128, address: Option<&str>) -> String {
     format!("{process} {began} {boot:032x}\n{address}\n")
 }
 
-impl Holder {
+impl DirectoryHolder {
     /// The process that wrote this mark, if it is alive.
-    pub(super) fn of_mark(mark: &str, boot: u128) -> Option<Holder> {
+    pub(super) fn of_mark(mark: &str, boot: u128) -> Option<DirectoryHolder> {
         let mut lines = mark.lines();
         let mut words = lines.next()?.split(' ');
         let (process, started) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -61,11 +61,11 @@ impl Holder {
             return None;
         }
         let address = lines.next().filter(|address| !address.is_empty()).map(str::to_owned);
-        Some(Holder { process, command: command(process), address })
+        Some(DirectoryHolder { process, command: command(process), address })
     }
 
     /// The error of a lock that another open file has; it names the holder if that is known.
-    pub(super) fn error(holder: Option<Holder>) -> io::Error {
+    pub(super) fn error(holder: Option<DirectoryHolder>) -> io::Error {
         match holder {
             Some(holder) => io::Error::new(io::ErrorKind::WouldBlock, holder),
             None => io::ErrorKind::WouldBlock.into(),
@@ -73,19 +73,19 @@ impl Holder {
     }
 
     /// The holder in the middle of a sentence.
-    pub(crate) fn name(holder: Option<&Holder>) -> String {
-        holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
+    pub(crate) fn name(holder: Option<&DirectoryHolder>) -> String {
+        holder.map_or_else(|| "another process".to_owned(), DirectoryHolder::to_string)
     }
 
     /// What to do about a directory that this process holds, or that an unknown one holds.
-    pub(crate) fn advice(holder: Option<&Holder>) -> String {
+    pub(crate) fn advice(holder: Option<&DirectoryHolder>) -> String {
         match holder {
             None => "another process: a database can be open once; wait until that process ends, or stop it"
                 .to_owned(),
             Some(holder) if holder.process == std::process::id() => {
                 format!("this {holder}: a database can be open once in it, and handles of it can be cloned")
             }
-            Some(holder @ Holder { address: Some(address), .. }) => {
+            Some(holder @ DirectoryHolder { address: Some(address), .. }) => {
                 format!("{holder}: connect to {address} with SQL, or stop that process")
             }
             Some(holder) => {
@@ -95,7 +95,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for DirectoryHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.process)?;
         if !self.command.is_empty() {
@@ -108,7 +108,7 @@ impl fmt::Display for Holder {
     }
 }
 
-impl std::error::Error for Holder {}
+impl std::error::Error for DirectoryHolder {}
 
 /// The command line of a process, on one line.
 fn command(process: u32) -> String {
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn a_mark_names_its_process_while_that_lives() {
         let own = mark(7, Some("127.0.0.1:5432"));
-        let holder = Holder::of_mark(&own, 7).expect("this process lives");
+        let holder = DirectoryHolder::of_mark(&own, 7).expect("this process lives");
         assert_eq!((holder.process, holder.address.as_deref()), (std::process::id(), Some("127.0.0.1:5432")));
         assert!(holder.command.contains("rialto"), "{holder}");
-        assert_eq!(Holder::of_mark(&mark(7, None), 7).expect("so it is").address, None);
+        assert_eq!(DirectoryHolder::of_mark(&mark(7, None), 7).expect("so it is").address, None);
         for (what, text, boot) in [
             ("of an earlier boot", own.as_str(), 8),
             ("of a process that had this number before", &own.replacen(' ', " 1", 1), 7),
@@ -143,7 +143,7 @@ mod tests {
             ("cut", &own[..own.len() / 4], 7),
             ("foreign", "pid 12", 7),
         ] {
-            assert_eq!(Holder::of_mark(text, boot), None, "{what}");
+            assert_eq!(DirectoryHolder::of_mark(text, boot), None, "{what}");
         }
     }
 
@@ -152,15 +152,15 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let began = began(child.id()).expect("it lives");
         let mark = format!("{} {began} 7\n\n", child.id());
-        let named = Holder::of_mark(&mark, 7);
+        let named = DirectoryHolder::of_mark(&mark, 7);
         assert!(named.is_some_and(|holder| holder.process == child.id()));
         child.kill().unwrap();
         // Until it is reaped its number is in use, and it holds nothing.
         while super::began(child.id()).is_some() {
             std::thread::yield_now();
         }
-        assert_eq!(Holder::of_mark(&mark, 7), None);
+        assert_eq!(DirectoryHolder::of_mark(&mark, 7), None);
         child.wait().unwrap();
-        assert_eq!(Holder::of_mark(&mark, 7), None);
+        assert_eq!(DirectoryHolder::of_mark(&mark, 7), None);
     }
 }
