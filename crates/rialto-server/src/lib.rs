@@ -4,6 +4,8 @@
 //! any user and database name are accepted, so it listens only on loopback and on a Unix socket. `protocol` reads and
 //! writes bytes, `connection` does what messages ask for, and [`rialto_sql`] runs SQL.
 //!
+//! What happens to connections, to the database and at the end is told as [`tracing`] events (`events`).
+//!
 //! This crate reads and writes the protocol's messages itself: see
 //! `docs/decisions/2026-11-21-own-protocol-messages.md`.
 

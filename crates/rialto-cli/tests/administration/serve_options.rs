@@ -59,7 +59,7 @@ fn checkpoints_come_by_the_interval_the_copies_and_the_archive_are_made_and_none
     let (directory, archive) = (Directory::new("serve-checkpoints"), Directory::new("serve-archive"));
     let log = ["--log-bytes-max", "1100000"];
     let often = ["--checkpoint-interval-s", "0.05", "--backup-copies", "3", "--archive", archive.name()];
-    let serving = self::serving(&[&log[..], &often].concat(), &directory);
+    let serving = self::serving(&often, &directory);
     until(&serving, "the third copy is written", || !lengths(directory.path(), "backup-2").is_empty());
     assert_eq!(serving.end_by("-TERM"), Some(0));
     let archived =
