@@ -15,25 +15,25 @@ use super::{
 /// How a database is opened.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// How durable "committed" is; with serve, in sessions that do not set rialto.durability
+    /// The durability of commits; with serve, in sessions that do not set rialto.durability
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
-    /// The engine: how transactions meet threads
+    /// The engine that runs transactions
     #[arg(long, value_enum, default_value = "conventional")]
     pub engine: EngineName,
-    /// How locks are kept while no transaction competes for them [default: thin]
+    /// Where the conventional engine keeps its locks [default: thin]
     #[arg(long, value_enum)]
     locks: Option<LocksName>,
     /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default:
     /// 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub executors: Option<u16>,
-    /// With --engine data-oriented: how many threads own the executors; 0 runs each call in place, on its caller's
-    /// thread. SQL statements take their locks at the executors, and run on their sessions' threads [default: 0]
+    /// With --engine data-oriented: the number of threads that own the executors; with 0 each call runs in place, on
+    /// its caller's thread. SQL statements lock at the executors, and run on their sessions' threads [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
     pub executor_threads: Option<u16>,
-    /// With --executor-threads: hand calls over to them always, or only if they are at work, and else run them on the
-    /// caller's thread [default: if-busy]
+    /// With --executor-threads: when a caller that waits for its call hands it over to the thread that owns the
+    /// executor; otherwise it runs the call itself [default: if-busy]
     #[arg(long, value_enum)]
     hand_over: Option<HandOverName>,
     #[command(flatten)]
@@ -44,30 +44,36 @@ pub struct DatabaseArgs {
     /// file has an eighth of it, at most 64 MiB [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes_max: Option<u64>,
-    /// How memory is brought to disk in the background
+    /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
     #[arg(long, value_enum, default_value = "fuzzy")]
     pub checkpoint: CheckpointName,
-    /// The shortest time in seconds from one checkpoint's begin to the next one's [default: 30]
+    /// The shortest time from the beginning of one checkpoint to the beginning of the next, in seconds [default: 30]
     #[arg(long, value_name = "S", value_parser = seconds)]
     checkpoint_interval_s: Option<Duration>,
-    /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one, and the
-    /// interval is the longest time that a sweep takes [default: none]
+    /// The longest time that a recovery should take, in seconds. With it, a checkpoint begins when the log to redo
+    /// requires one, and --checkpoint-interval-s is the longest time that a checkpoint takes [default: none]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub recovery_within_s: Option<Duration>,
-    /// How fast a checkpoint goes through memory, in bytes a second; 0 is without a pause [default: as the log grows]
+    /// How many bytes a second a checkpoint writes; 0 for no pauses [default: so many that it takes
+    /// --checkpoint-interval-s, or less if the log fills up]
     #[arg(long, value_name = "N")]
     sweep_bytes_per_s: Option<u64>,
-    /// Whether a checkpoint copies a segment before it writes it, or keeps it latched through the write
+    /// true: a checkpoint copies each segment, and writes the copy; false: it keeps the segment latched while it writes
+    /// it
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     spool: bool,
     /// The number of backup copies of the tables; with three, the database can always do without a damaged one
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long in microseconds a transaction waits that straddled a sweep, before it
-    /// runs again [default: 1000]
+    /// With --checkpoint acbw or tcbw: how long a transaction that the checkpoint has aborted waits before it runs
+    /// again, in microseconds [default: 1000]
     #[arg(long, value_name = "US")]
     straddling_retry_us: Option<u64>,
+    /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
+    /// has aborted; without it, it keeps to its order, as System M's does [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    straddling_hints: Option<bool>,
     /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end
     /// [default: none]
     #[arg(long, value_name = "DIR")]
@@ -116,12 +122,15 @@ impl DatabaseArgs {
                 ));
             }
         }
-        if self.straddling_retry_us.is_some()
-            && !matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw)
-        {
-            return Some(
-                "--straddling-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
-            );
+        let of_black_white = [
+            ("--straddling-retry-us", self.straddling_retry_us.is_some()),
+            ("--straddling-hints", self.straddling_hints.is_some()),
+        ];
+        let is_black_white = matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw);
+        if let Some((option, _)) = of_black_white.iter().find(|(_, is_set)| *is_set && !is_black_white) {
+            return Some(format!(
+                "{option} applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw"
+            ));
         }
         self.straddling_retry_us
             .filter(|&us| us > 60_000_000)
@@ -162,6 +171,7 @@ impl DatabaseArgs {
             straddling_retry: self
                 .straddling_retry_us
                 .map_or(defaults.straddling_retry, Duration::from_micros),
+            straddling_hints: self.straddling_hints.unwrap_or(defaults.straddling_hints),
             archive: self.archive.as_ref().map(Archive::directory),
             memory_bytes: self.memory.bytes(),
             ..defaults

@@ -3,12 +3,13 @@
 use clap::ValueEnum;
 use rialto::{Checkpointing, Durability, HandOver, Locks};
 
-/// How transactions meet threads.
+/// An engine that runs transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// Threads have transactions, which lock what they touch
+    /// Each thread runs its own transactions, which lock the rows that they touch
     Conventional,
-    /// Executors have the data, and transactions come to them
+    /// The keys of each index are divided among executors, each with a lock table; a call of a procedure locks at
+    /// the executors of its keys
     DataOriented,
 }
 
@@ -22,12 +23,12 @@ impl EngineName {
     }
 }
 
-/// How durable "committed" is.
+/// The durability of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DurabilityName {
-    /// Level 1: in memory that outlives the process, not the machine
+    /// Level 1: a commit survives the end of the process, not a crash of the machine
     Memory,
-    /// Level 3: on disk
+    /// Level 3: a commit is on disk before it is acknowledged
     Disk,
 }
 
@@ -40,12 +41,12 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// How locks are kept while no transaction competes for them.
+/// Where the conventional engine keeps its locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LocksName {
-    /// In the records' own headers and the transactions' slots
+    /// In the records themselves, and in the slots of the transactions, until transactions conflict; then in queues
     Thin,
-    /// In a hash of lock heads with queues, as the papers' baseline has them
+    /// Always in queues, in the hash table of a lock manager, as the baseline of the papers has them
     Central,
 }
 
@@ -61,7 +62,7 @@ impl From<LocksName> for Locks {
 /// When calls are handed over to threads that own executors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HandOverName {
-    /// If the thread is at work
+    /// If that thread is busy or has a backlog
     IfBusy,
     /// Always
     Always,
@@ -79,17 +80,20 @@ impl From<HandOverName> for HandOver {
 /// How memory is brought to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CheckpointName {
-    /// Segments as they are, one at a time
+    /// Copies segments as they are, one after another, while transactions change them
     Fuzzy,
-    /// Segments as they were when the sweep began, action-consistent: a transaction that changes one keeps its old copy
+    /// Copies segments as they were when the checkpoint began: a transaction that changes one before it is copied
+    /// keeps the old version. Action-consistent: no change of a row is in the copy in part
     Accou,
-    /// Likewise, transaction-consistent
+    /// The same, and transaction-consistent: no transaction is in the copy in part
     Tccou,
-    /// Black/white, action-consistent: what moves a row between what is copied and what is not runs again
+    /// Black/white, action-consistent: a transaction runs again if one of its changes of a row touches both a
+    /// segment that is copied already and one that is not
     Acbw,
-    /// Black/white, transaction-consistent: so does every transaction that touches both
+    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of
+    /// segments, be it by reading
     Tcbw,
-    /// Not at all: to measure what checkpoints cost
+    /// No checkpoints, to measure what they cost
     None,
 }
 

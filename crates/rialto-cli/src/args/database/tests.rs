@@ -68,6 +68,7 @@ fn cases() -> Vec<(&'static str, &'static str, Read, String)> {
         ("--spool", "=false", |o| text(o.spool), text(false)),
         ("--backup-copies", "3", |o| text(o.backup_copies), text(3)),
         ("--straddling-retry-us", "18 --checkpoint tcbw", |o| text(o.straddling_retry), text(us(18))),
+        ("--straddling-hints", "=false --checkpoint tcbw", |o| text(o.straddling_hints), text(false)),
         ("--archive", "/a", |o| text(o.archive.as_ref().map(ToString::to_string)), text(Some("/a"))),
         ("--memory-bytes", "30000000", |o| text(o.memory_bytes), text(30_000_000)),
     ]

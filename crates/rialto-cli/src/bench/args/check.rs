@@ -1,4 +1,5 @@
-//! What clap cannot see: options that are not built, that do not apply to a workload, or that do not go together.
+//! Checks that clap cannot make: options that are not built, that do not apply to a workload, or that do not go
+//! together.
 
 use rialto::Logging;
 use rialto::io::SimulatedDisk;
