@@ -170,3 +170,24 @@ fn a_log_that_fails_is_an_error_and_the_reason_of_the_end() {
         assert_eq!(count(&lines, parts), 1, "{parts:?}: {lines:?}");
     }
 }
+
+/// A full memory fails every statement that inserts: it is told, and not for each of them.
+#[test]
+fn an_error_of_the_machine_is_told_without_a_flood() {
+    const FAILURES: usize = 8;
+    let directory = Directory::new("events-memory");
+    let (serving, stderr) = serving(&["--memory-bytes", "8388608"], &directory);
+    let mut client = session(&serving);
+    runs(&mut client, "create table large (a int primary key, b text)");
+    let text = "hush-hush ".repeat(400);
+    let fill = format!("insert into large select n, '{text}' from generate_series(1, 3000) as n");
+    for _ in 0..FAILURES {
+        assert!(query(&mut client, &fill).contains("C53200"));
+    }
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let lines = lines(stderr);
+    let told = count(&lines, &["ERROR", "connection{process=1}", "a statement failed", "sqlstate=\"53200\""]);
+    assert!((1..FAILURES).contains(&told), "{lines:?}");
+    assert_eq!(count(&lines, &["8388608 bytes", "left_out=0"]), 1, "the bound is named: {lines:?}");
+    assert_eq!(count(&lines, &["hush"]), 0, "{lines:?}");
+}
