@@ -117,8 +117,8 @@ pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
 pub(crate) use self::fall_back::{Start, recover_either};
 pub use self::open_error::OpenError;
-pub(crate) use self::progress::RecoveryProgress;
-use self::progress::{Step, Tell, coarse};
+pub(crate) use self::progress::{RecoveryProgress, Tell};
+use self::progress::{Step, coarse};
 use self::redo::Redo;
 pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
