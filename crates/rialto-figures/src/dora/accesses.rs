@@ -193,6 +193,7 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
         panels.push(panel(system, &accesses, &numbers));
     }
     let time = if lab.is_small() { lab.on_the_clock()? } else { TIME };
+    let setting = format!("Log and data in memory, {} s. On {}.", time.as_secs_f64(), machine());
     let text = format!(
         "Figure 10: accesses to the 100 districts of 10 warehouses by payments, 20 at a time, {} s; a colour is a thread. The paper: \
          10 workers and 20 clients; the accesses of its Baseline are uncoordinated, those of DORA show that each record has its thread. \
@@ -204,7 +205,7 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
         time.as_secs_f64(),
         words.join("; "),
         System::LEGEND,
-        format!("Log and data in memory, {} s. On {}.", time.as_secs_f64(), machine()),
+        setting,
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
