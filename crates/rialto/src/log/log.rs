@@ -340,8 +340,8 @@ impl Log {
     }
 
     /// Leaves the packet with this place, which no thread waits for yet, to the log server. With [`Durability::Disk`]
-    /// it is on disk after its linger ([`GroupCommitOptions::linger`](super::GroupCommitOptions)); in designs other
-    /// than the log server's, at once. With [`Durability::Memory`] it is on disk within
+    /// it is on disk after its linger ([`GroupCommitOptions::linger`](super::GroupCommitOptions)); where an elected
+    /// committer writes, at once. With [`Durability::Memory`] it is on disk within
     /// [`LogOptions::memory_flush_interval`] and the time of two group writes; it is in the shared memory when this
     /// returns, unless the ring is full. Does no I/O where the log has threads. In the designs that elect a committer,
     /// the log server is the stand-in for all packets left to it together; it stalls as the design is set, and knows no

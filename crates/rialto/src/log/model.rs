@@ -195,6 +195,7 @@ struct World {
     place: AtomicU64,
     writes: AtomicU64,
     fails_at: u64,
+    write: Duration,
     group_max: u64,
     /// Whether a thread drains, how many groups are in flight, and how far they have completed, counted by the model.
     draining: AtomicU32,
@@ -214,6 +215,8 @@ struct Case {
     in_flight: u32,
     /// The write that fails; 0 for none.
     fails_at: u64,
+    /// How long a write takes, as the committers know it: for a short one they spin.
+    write: Duration,
     tickets: bool,
     closes_early: bool,
     /// What each committer says about its own waits.
@@ -224,8 +227,11 @@ struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { options, company, in_flight, own, raises, .. } = self;
-        write!(f, "{options}, a company of {company}, {in_flight} in flight, {own:?}, raised: {raises}")
+        let Case { options, company, in_flight, write, own, raises, .. } = self;
+        write!(
+            f,
+            "{options}, a company of {company}, {in_flight} in flight, writes of {write:?}, {own:?}, raised: {raises}"
+        )
     }
 }
 
@@ -267,6 +273,7 @@ fn cases() -> Vec<Case> {
         company: 0,
         in_flight: 1,
         fails_at: 0,
+        write: Duration::from_micros(100),
         tickets: false,
         closes_early: false,
         own: [Own::default(); COMMITTERS],
@@ -283,7 +290,11 @@ fn cases() -> Vec<Case> {
             Case { own, raises: true, in_flight, ..case(options) }
         })
     });
-    together.chain(three).chain(mixed).chain(alone).collect()
+    let quick = GroupCommitDesign::ALL.into_iter().flat_map(|design| {
+        let write = Duration::from_nanos(40);
+        [1, 2].map(|in_flight| Case { write, in_flight, ..case(design.into()) })
+    });
+    together.chain(three).chain(mixed).chain(quick).chain(alone).collect()
 }
 
 impl World {
@@ -298,6 +309,7 @@ impl World {
             place,
             writes,
             fails_at: case.fails_at,
+            write: case.write,
             group_max: case.options.group_max.map_or(u64::MAX, u64::from),
             draining: AtomicU32::new(0),
             pending: AtomicU32::new(0),
@@ -327,7 +339,7 @@ impl World {
         } else if !self.writer.stopped() {
             turn.publish(
                 target,
-                Duration::from_micros(100),
+                self.write,
                 || self.place(),
                 || {
                     let before = self.completed.swap(target, Ordering::SeqCst);

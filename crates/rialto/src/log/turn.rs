@@ -45,7 +45,7 @@
 use std::time::Duration;
 
 use self::bucket::Bucket;
-use self::log_server::{Level1Bound, request};
+use self::log_server::request;
 pub use self::waits::Waits;
 use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
@@ -101,8 +101,8 @@ pub(crate) struct Committer {
     pub(crate) stall: Option<Duration>,
     /// How long the transaction may take in all, if it says so.
     pub(crate) willing_to_wait: Option<Duration>,
-    /// For the stand-in: what bounds its stalls.
-    pub(crate) level_1: Option<Level1Bound>,
+    /// For the stand-in: level 1's interval, which bounds its stalls (I3).
+    pub(crate) level_1: Option<Duration>,
 }
 
 impl Committer {
@@ -136,9 +136,9 @@ pub(crate) struct Writer<M: Machine> {
     stalling: Bucket<M::Futex>,
     request: M::Futex,
     server_asleep: AtomicU32,
-    /// Not 0: since the writer word was last taken, a packet has become durable at level 1, and is to be on disk within
-    /// the interval.
-    owes_level_1: AtomicU32,
+    /// Not 0: since the writer word was last taken, a packet has become durable at level 1, and is to be in a group
+    /// within the interval. When the first one did, on the machine's clock, in nanoseconds.
+    owes_level_1: AtomicU64,
     lock: CommitLock<M>,
     design: Box<dyn GroupCommit>,
     /// The design's.
@@ -181,7 +181,7 @@ impl<M: Machine> Writer<M> {
             stalling: Bucket::new(&machine),
             request: machine.futex(request::NONE),
             server_asleep: AtomicU32::new(0),
-            owes_level_1: AtomicU32::new(0),
+            owes_level_1: AtomicU64::new(0),
             lock: CommitLock::new(),
             linger: design.linger(),
             design,
@@ -278,7 +278,6 @@ impl<M: Machine> Writer<M> {
         let author = if committer.stand_in { Author::StandIn } else { Author::Committer };
         let mut looks = 0;
         let mut arrived = None;
-        let mut level_1 = committer.level_1;
         loop {
             if self.durable() >= lsn {
                 return Waited::Durable;
@@ -317,8 +316,8 @@ impl<M: Machine> Writer<M> {
                 continue;
             }
             let mut left = None;
-            if let (Choice::Sleep(_) | Choice::Stall(_), Some(bound)) = (choice, &mut level_1) {
-                left = self.left_of(bound);
+            if let (Choice::Sleep(_) | Choice::Stall(_), Some(interval)) = (choice, committer.level_1) {
+                left = self.left_of(interval);
                 if left.is_none() {
                     write(self.take(&place).by(Author::Overdue));
                     continue;

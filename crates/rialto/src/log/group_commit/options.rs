@@ -32,7 +32,7 @@ pub struct GroupCommitOptions {
     /// How long packets without a waiter ([`Ticket`](crate::Ticket)s) lie before the log server begins to write them,
     /// counted from the end of the group before if one is being written: 200 us by default, no time with zero, and no
     /// longer than [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as a thread waits, they are
-    /// written at once. For log-server.
+    /// written at once. For log-server; adaptive has the default.
     pub linger: Option<Duration>,
     /// The most packets that a committer puts into one group (KODA's was 50); no bound by default. Packets that level 1
     /// commits or a transaction that waited for log space have gathered already are part of the next group, whatever

@@ -31,14 +31,6 @@ enum WakeCause {
     Overdue,
 }
 
-/// For a log server that stalls: until when what is durable only at level 1 has to be in a group (I3).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Level1Bound {
-    interval: Duration,
-    /// What is requested is due then, or later; `None` before the first look.
-    due: Option<Duration>,
-}
-
 impl<M: Machine> Writer<M> {
     /// Asks the log server to write a group at once.
     pub(crate) fn ask_now(&self) {
@@ -55,7 +47,8 @@ impl<M: Machine> Writer<M> {
         // Kept beside the request word, where a request for a group now would hide this one from a stand-in that
         // stalls.
         if self.owes_level_1.load(Ordering::SeqCst) == 0 {
-            self.owes_level_1.store(1, Ordering::SeqCst);
+            let now = (self.machine.now().as_nanos() as u64).max(1);
+            let _ = self.owes_level_1.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.ask(request::SOON);
     }
@@ -99,8 +92,8 @@ impl<M: Machine> Writer<M> {
         place: impl Fn() -> u64,
         mut write: impl FnMut(Turn<'a, M>),
     ) {
-        let (mut arrived, mut bound) = (None, None);
-        while let Some((asked, due)) = self.next_request(interval) {
+        let mut arrived = None;
+        while let Some(asked) = self.next_request(interval) {
             match self.design.committer() {
                 GroupCommitter::Elected if asked == WakeCause::Overdue => {
                     // I3 bounds level 1 without regard to stalls.
@@ -111,7 +104,7 @@ impl<M: Machine> Writer<M> {
                 GroupCommitter::Elected => {
                     // Taken back before the place is read: a request that is made from here on is served next time.
                     self.request.exchange(request::NOW, request::NONE);
-                    let level_1 = Some(Level1Bound { interval, due });
+                    let level_1 = Some(interval);
                     let _ = self.wait(&Committer { level_1, ..committer() }, &place, &mut write);
                 }
                 GroupCommitter::LogServer => {
@@ -120,8 +113,7 @@ impl<M: Machine> Writer<M> {
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     let mut asked = asked;
                     if let (Choice::Sleep(Some(time)), WakeCause::Now) = (self.design.choose(&view), asked) {
-                        let bound = bound.get_or_insert(Level1Bound { interval, due });
-                        if let Some(left) = self.left_of(bound) {
+                        if let Some(left) = self.left_of(interval) {
                             // The committers that made the request rely on it, so it stays.
                             self.sleep_within(stand_in.lsn, group_word, Some(time), Some(left));
                             if self.durable() >= stand_in.lsn || self.stopped() {
@@ -136,7 +128,7 @@ impl<M: Machine> Writer<M> {
                         }
                         asked = WakeCause::Overdue;
                     }
-                    (arrived, bound) = (None, None);
+                    arrived = None;
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: a request that is made from here on is served by the next group.
                         let is_late = fault_injection::is_on("request-taken-back-late");
@@ -162,25 +154,23 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// How long the log server may sleep until it has to look again; `None` if it has to write now, because level 1's
-    /// interval is over.
-    pub(super) fn left_of(&self, bound: &mut Level1Bound) -> Option<Duration> {
-        let now = self.machine.now();
-        let due = bound.due.get_or_insert(now + bound.interval);
-        if now < *due {
-            return Some(*due - now);
-        }
-        if self.owes_level_1.load(Ordering::SeqCst) != 0 {
-            return None;
-        }
-        // What is requested from here on is due no earlier.
-        *due = now + bound.interval;
-        Some(bound.interval)
+    /// When level 1's interval is over for the first packet that no group holds yet; `None` if there is none.
+    fn level_1_due(&self, interval: Duration) -> Option<Duration> {
+        let since = self.owes_level_1.load(Ordering::SeqCst);
+        (since != 0).then(|| Duration::from_nanos(since).saturating_add(interval))
     }
 
-    /// Sleeps until a group has to be written now. Returns why, and until when what was requested before has to be
-    /// written, if anything was; `None` when closed.
-    fn next_request(&self, interval: Duration) -> Option<(WakeCause, Option<Duration>)> {
+    /// How long a log server that stalls may sleep until it has to look again; `None` if it has to write now, because
+    /// level 1's interval is over (I3).
+    pub(super) fn left_of(&self, interval: Duration) -> Option<Duration> {
+        // What becomes durable at level 1 from here on is due no earlier than a whole interval.
+        let Some(due) = self.level_1_due(interval) else { return Some(interval) };
+        let now = self.machine.now();
+        (now < due).then(|| due - now)
+    }
+
+    /// Sleeps until a group has to be written now; returns why. `None` when closed.
+    fn next_request(&self, interval: Duration) -> Option<WakeCause> {
         // When the first request from here on is due at the latest, and when its linger is over.
         let (mut due, mut linger_ends): (Option<Duration>, Option<Duration>) = (None, None);
         let sooner =
@@ -188,11 +178,13 @@ impl<M: Machine> Writer<M> {
         loop {
             match self.request.load() {
                 request::CLOSED => return None,
-                request::NOW => return Some((WakeCause::Now, due)),
+                request::NOW => return Some(WakeCause::Now),
                 asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
-                    // A later request does not put off what was requested first.
-                    let latest = sooner(&mut due, now + interval);
+                    // A later request does not put off what was requested first. That may have been while this thread
+                    // still waited for an earlier group.
+                    let at = self.level_1_due(interval).map_or(now + interval, |due| due.min(now + interval));
+                    let latest = sooner(&mut due, at);
                     // A requester of less than this found this request in place, and relies on it.
                     let begins = match asked {
                         request::LINGER => latest.min(sooner(&mut linger_ends, now + self.linger)),
@@ -202,8 +194,8 @@ impl<M: Machine> Writer<M> {
                         self.server_sleep(asked, Some(begins - now));
                     } else if self.request.exchange(asked, request::NOW) {
                         return Some(match asked {
-                            request::SOON => (WakeCause::Overdue, None),
-                            _ => (WakeCause::Now, due),
+                            request::SOON => WakeCause::Overdue,
+                            _ => WakeCause::Now,
                         });
                     }
                 }

@@ -10,7 +10,6 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -40,8 +39,9 @@ pub struct Regime {
     pub look_cpu: Duration,
     /// What a wake-up that finds the commit durable takes besides. One that does not is useless.
     pub resume_cpu: Duration,
-    /// Processor time of a group for the thread that writes it, half of it before the write and half after. It does not
-    /// wait for a processor, as a process whose I/O has ended does not.
+    /// Processor time of a group for the thread that writes it, half of it before the write and half after. It goes
+    /// before the threads that wait for a processor, as a process whose I/O has ended does. It counts as part of the
+    /// write's time for the designs.
     pub group_cpu: Duration,
     /// Time of a grant of the commit lock.
     pub grant: Duration,
@@ -181,7 +181,60 @@ struct Pending {
     queued: Duration,
 }
 
+/// Level 1's interval.
+const INTERVAL: Duration = us(10_000);
+
 impl World {
+    fn new(regime: &Regime, options: &GroupCommitOptions, clients: usize) -> World {
+        let Regime { processors, wake_cpu: wake, look_cpu: look, grant, .. } = *regime;
+        // The last thread is the log server.
+        let machine = Virtual::new(clients + 1, Costs { processors, wake, look, grant });
+        World {
+            regime: *regime,
+            writer: Writer::new(machine.clone(), options.policy(), 0, 1),
+            machine,
+            place: AtomicU64::new(0),
+            group_max: options.group_max.or(regime.group_max).map_or(u64::MAX, u64::from),
+            over: AtomicBool::new(false),
+            measured: Mutex::new(Measured {
+                longest_commits: vec![Duration::ZERO; clients],
+                ..Measured::default()
+            }),
+        }
+    }
+
+    /// Runs the clients, by their numbers, and the log server until the log is closed.
+    fn run(&self, clients: usize, client: impl Fn(usize) + Sync) {
+        let run = |number: usize| {
+            self.machine.enter(number);
+            if number < clients {
+                client(number);
+            } else {
+                let stand_in = || Committer::stand_in(self.place());
+                self.writer.serve(INTERVAL, stand_in, || self.place(), |turn| self.write(turn));
+            }
+            self.machine.leave();
+        };
+        std::thread::scope(|scope| {
+            let start = |number| {
+                let run = &run;
+                std::thread::Builder::new()
+                    .stack_size(256 << 10)
+                    .spawn_scoped(scope, move || run(number))
+                    .expect("a thread can be started")
+            };
+            let threads: Vec<_> = (0..=clients).map(start).collect();
+            self.machine.start();
+            // ThreadSanitizer does not see the synchronisation inside std by which the scope itself ends; it sees a
+            // join.
+            for thread in threads {
+                if let Err(panic) = thread.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+    }
+
     fn place(&self) -> u64 {
         self.place.load(Ordering::SeqCst)
     }
@@ -305,50 +358,12 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> L
     assert_eq!(options.problem(), None);
     assert!(load.clients > 0 && load.in_flight > 0 && load.commits > 0, "{load:?}");
     let clients = load.clients as usize;
-    let Regime { processors, wake_cpu: wake, look_cpu: look, grant, .. } = *regime;
-    // The last thread is the log server.
-    let machine = Virtual::new(clients + 1, Costs { processors, wake, look, grant });
-    let world = Arc::new(World {
-        regime: *regime,
-        writer: Writer::new(machine.clone(), options.policy(), 0, 1),
-        machine: machine.clone(),
-        place: AtomicU64::new(0),
-        group_max: options.group_max.or(regime.group_max).map_or(u64::MAX, u64::from),
-        over: AtomicBool::new(false),
-        measured: Mutex::new(Measured {
-            longest_commits: vec![Duration::ZERO; clients],
-            ..Measured::default()
-        }),
-    });
+    let world = World::new(regime, options, clients);
     let left = AtomicU64::new(clients as u64);
-    std::thread::scope(|scope| {
-        let start = |number| {
-            let (world, machine, left) = (&world, &machine, &left);
-            let run = move || {
-                machine.enter(number);
-                if number < clients {
-                    world.client(number, load);
-                    if left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                        world.writer.close();
-                    }
-                } else {
-                    let stand_in = || Committer::stand_in(world.place());
-                    world.writer.serve(us(10_000), stand_in, || world.place(), |turn| world.write(turn));
-                }
-                machine.leave();
-            };
-            std::thread::Builder::new()
-                .stack_size(256 << 10)
-                .spawn_scoped(scope, run)
-                .expect("a thread can be started")
-        };
-        let threads: Vec<_> = (0..=clients).map(start).collect();
-        machine.start();
-        // ThreadSanitizer does not see the synchronisation inside std by which the scope itself ends; it sees a join.
-        for thread in threads {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
+    world.run(clients, |number| {
+        world.client(number, load);
+        if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            world.writer.close();
         }
     });
     let measured = std::mem::take(&mut *world.measured.lock());

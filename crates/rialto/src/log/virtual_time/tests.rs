@@ -257,6 +257,68 @@ fn a_design_that_waits_says_what_it_spent() {
     // A thread that stalls is woken only by itself. If no processor is free, its stall ends later.
     assert!(stalls > 0 && self_wakes == stalls, "{outcome:?}");
     assert!(stalled_ns / stalls >= 20_000_000, "{} ns a stall", stalled_ns / stalls);
+    assert_eq!((outcome.waits.wakes, outcome.waits.woken), (0, 0), "no thread wakes another");
     let hiber = simulate(regime("koda"), &Hiber.into(), &load(30, 1_000));
     assert_eq!((hiber.waits.stalls, hiber.waits.self_wakes), (0, 0));
+}
+
+/// I3. Another thread's group makes durable what the stand-in stalls for. A commit of level 1 comes after that group
+/// was drained, and its interval does not begin when the stall ends.
+#[test]
+fn level_1_is_bounded_beside_a_stall_that_no_longer_matters() {
+    let regime = regime("ssd-1ms");
+    let stall = INTERVAL * 4 / 5;
+    for design in GroupCommitDesign::ALL {
+        let mut options = GroupCommitOptions::from(design);
+        match design {
+            CommitStall | HiberStall => options.stall = Some(stall),
+            WillingToWait | HiberWillingToWait => options.willing_to_wait = Some(stall),
+            Hiber => options.wake_delay = Some(stall),
+            LogServer => options.linger = Some(stall),
+            CommitLock | CommitLockShared | Adaptive => {}
+        }
+        let world = World::new(regime, &options, 1);
+        // Read when all threads have ended: a panic of one would leave the others asleep.
+        let took = Mutex::new(Duration::ZERO);
+        world.run(1, |_| {
+            let queue = || world.place.fetch_add(1, Ordering::SeqCst) + 1;
+            let turn = world.writer.try_take().expect("the log is idle");
+            queue();
+            world.writer.ask_unhurried();
+            // The log server looks, and finds that a group is being written.
+            world.machine.pass(Duration::from_micros(100));
+            world.write(turn);
+            let (lsn, came) = (queue(), world.machine.now());
+            world.writer.ask_soon();
+            while world.writer.durable() < lsn {
+                world.machine.pass(Duration::from_micros(50));
+            }
+            *took.lock() = world.machine.now() - came;
+            world.writer.close();
+        });
+        let (took, most) = (took.into_inner(), INTERVAL + 2 * regime.write);
+        assert!(took <= most, "{options}: level 1 is on disk after {took:?}, expected at most {most:?}");
+    }
+}
+
+#[test]
+fn a_ticket_lingers_where_the_log_server_writes() {
+    let regime = regime("ssd-1ms");
+    for design in GroupCommitDesign::ALL {
+        let options = GroupCommitOptions::from(design);
+        let world = World::new(regime, &options, 1);
+        let took = Mutex::new(Duration::ZERO);
+        world.run(1, |_| {
+            let lsn = world.place.fetch_add(1, Ordering::SeqCst) + 1;
+            world.writer.ask_unhurried();
+            while world.writer.durable() < lsn {
+                world.machine.pass(Duration::from_micros(10));
+            }
+            *took.lock() = world.machine.now();
+            world.writer.close();
+        });
+        let (took, linger) = (took.into_inner(), options.policy().linger());
+        assert!(took >= linger + regime.write, "{design}: on disk after {took:?}");
+        assert_eq!(!linger.is_zero(), matches!(design, LogServer | Adaptive), "{design}: lingers {linger:?}");
+    }
 }
