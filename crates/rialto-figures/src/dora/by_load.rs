@@ -96,7 +96,7 @@ const LETTERS: [&str; 4] = ["b", "c", "d", "e"];
 /// How shares of time are found.
 pub(super) const PROFILE: &str = "The shares are of processor time, by stacks sampled at the system's ticks (some 250 a second \
     and processor), each judged by the innermost function of the kernel's own sources on it, functions that the compiler put \
-    into others included; *engine overhead* is flows, routing and local locks (of conventional runs the flows of TPC-C). \
+    into others included; *engine overhead* is flows, routing and local locks (of conventional runs the flows). \
     What a stack cannot tell: a contended cache line counts as the work that touches it; time in the \
     system (futex calls) as its caller's; and a thread that is blocked uses no processor, so contention here is what waiting \
     costs (spinning, sleeping, waking), where the paper's latches spin for as long as they wait. Clients count as useful work.";

@@ -438,6 +438,25 @@ fn an_aborted_transaction_names_its_segments_only_as_a_hint() {
     }
 }
 
+/// The transaction began before reads were noted, on an engine that keeps no locks in records: its segments are not
+/// known, and another run's will be.
+#[test]
+fn an_aborted_transaction_of_which_not_all_is_known_hurries_the_sweep_only_as_a_hint() {
+    for straddling_hints in [true, false] {
+        let options = Options { straddling_hints, engine: Engine::central(), ..options() };
+        Held::sweep(tcbw(), options, |held| {
+            let painting = held.db.core().storage.painting();
+            painting.note_reads(false);
+            let aborted = straddles(&held.db, |tx| {
+                painting.note_reads(true);
+                set_n(tx, &held.table, BLACK, 2)
+            });
+            assert!(aborted);
+            assert_eq!(painting.is_pressed(), straddling_hints);
+        });
+    }
+}
+
 /// DDL is not run again for straddling: its commit waits for the sweep.
 #[test]
 fn straddling_ddl_waits() {

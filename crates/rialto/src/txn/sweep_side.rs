@@ -39,11 +39,7 @@ impl Context {
             Consistency::Transaction => self.settle_transaction(),
         };
         if settled != Settled::OneSide {
-            // A commit that waits for the sweep always names its segments: otherwise its locks might be held until the
-            // sweep's end.
-            if settled == Settled::Straddling
-                && (self.core.defaults.straddling_hints || self.waits_if_straddling())
-            {
+            if settled == Settled::Straddling && self.hints_to_sweep() {
                 self.core.storage.painting().ask(&self.side.held);
             }
             self.end_side();
@@ -54,6 +50,12 @@ impl Context {
     /// Whether the transaction waits at its commit for the sweep that it straddles, and is not aborted.
     pub fn waits_if_straddling(&self) -> bool {
         self.waits_for_sweep || self.ddl.is_some()
+    }
+
+    /// Whether the sweep is told what is in the transaction's way. A commit that waits for the sweep always tells it:
+    /// otherwise its locks might be held until the sweep's end.
+    fn hints_to_sweep(&self) -> bool {
+        self.core.defaults.straddling_hints || self.waits_if_straddling()
     }
 
     /// Ends all holds: the writes are applied, or will not be.
@@ -88,7 +90,9 @@ impl Context {
         let knows_all = self.side.noted || has_no_names;
         if !knows_all && !self.core.locks.keeps_locks_in_records() {
             // Not even its records are known: it has to begin anew, or wait for the end of the sweep.
-            painting.hurry();
+            if self.hints_to_sweep() {
+                painting.hurry();
+            }
             return Settled::Straddling;
         }
         // What it saw or made may come after what a black transaction did. DDL may come after a read that left no trace
