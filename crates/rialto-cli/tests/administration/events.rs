@@ -191,3 +191,59 @@ fn an_error_of_the_machine_is_told_without_a_flood() {
     assert_eq!(count(&lines, &["8388608 bytes", "left_out=0"]), 1, "the bound is named: {lines:?}");
     assert_eq!(count(&lines, &["hush"]), 0, "{lines:?}");
 }
+
+/// An error of the disk shows, however often clients meet the memory bound before it.
+#[test]
+fn an_error_of_one_kind_hides_none_of_another() {
+    let directory = Directory::new("events-kinds");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rialto"), "serve"]);
+    shell.args(["--memory-bytes", "8388608"]);
+    let mut serving = Serving::start_by(shell, directory.path());
+    let stderr = BufReader::new(serving.child.stderr.take().expect("it is piped"));
+    let mut client = session(&serving);
+    runs(&mut client, "create table large (a int primary key, b text)");
+    let text = "much ".repeat(800);
+    let fill = format!("insert into large select n, '{text}' from generate_series(1, 3000) as n");
+    assert!(query(&mut client, &fill).contains("C53200"));
+    let process = serving.child.id().to_string();
+    let limited = Command::new("prlimit").args(["--fsize=0:0", "--pid", &process]).status();
+    assert!(limited.expect("prlimit of util-linux runs").success());
+    assert!(query(&mut client, "insert into large values (1, '')").contains("C08007"));
+    assert_eq!(serving.child.wait().expect("it ends").code(), Some(4));
+    let lines = lines(stderr);
+    for state in ["sqlstate=\"53200\"", "sqlstate=\"08007\""] {
+        assert_eq!(count(&lines, &["ERROR", "a statement failed", state]), 1, "{state}: {lines:?}");
+    }
+}
+
+/// A server that may open no more files accepts no connection. No client is told, so the log is.
+#[test]
+fn a_connection_that_cannot_be_accepted_is_an_error() {
+    let directory = Directory::new("events-accept");
+    let (serving, stderr) = serving(&[], &directory);
+    let process = serving.child.id().to_string();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).expect("it lives").count();
+    let limited = Command::new("prlimit").args([&format!("--nofile={open}"), "--pid", &process]).status();
+    assert!(limited.expect("prlimit of util-linux runs").success());
+    let _client = std::net::TcpStream::connect(&serving.tcp).expect("the system accepts it");
+    wait_for(stderr, &["ERROR", "a connection could not be accepted", "Too many open files"]);
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+}
+
+/// A pipe whose reader stalls takes no more after 64 KiB: sessions, new connections and the shutdown go on.
+#[test]
+fn a_reader_of_stderr_that_stalls_holds_nothing_up() {
+    let directory = Directory::new("events-stalled");
+    let (serving, stderr) = serving(&["--log", "debug"], &directory);
+    let mut client = session(&serving);
+    let patience = Some(std::time::Duration::from_secs(20));
+    client.set_read_timeout(patience).expect("a socket takes it");
+    for _ in 0..3_000 {
+        assert!(query(&mut client, "select nothing").contains("C42703"), "the session hangs");
+    }
+    runs(&mut session(&serving), "select 1");
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let lines = lines(stderr);
+    assert!(count(&lines, &["error sent"]) > 100, "what was printed can be read");
+}
