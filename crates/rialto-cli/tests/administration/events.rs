@@ -247,3 +247,34 @@ fn a_reader_of_stderr_that_stalls_holds_nothing_up() {
     let lines = lines(stderr);
     assert!(count(&lines, &["error sent"]) > 100, "what was printed can be read");
 }
+
+/// No client is told that the archive fails.
+#[test]
+fn an_archive_that_takes_no_files_is_an_error_by_default() {
+    let (directory, archive) = (Directory::new("events-archive"), Directory::new("events-archive-to"));
+    let options = ["--checkpoint-interval-s", "0.05", "--log-bytes-max", "1100000", "--archive", archive.name()];
+    let (serving, stderr) = serving(&options, &directory);
+    fs::remove_dir_all(archive.path()).expect("it is there");
+    let mut client = session(&serving);
+    runs(&mut client, "create table t (a int primary key, b text)");
+    // More than one log file, and less than the bound.
+    for n in 0..20 {
+        runs(&mut client, &format!("insert into t values ({n}, '{}')", "x".repeat(20_000)));
+    }
+    wait_for(stderr, &["ERROR", "the archive takes no files", "cause="]);
+}
+
+#[test]
+fn connections_that_are_turned_away_or_closed_are_told() {
+    let directory = Directory::new("events-turned-away");
+    let (serving, stderr) = serving(&["--log", "info", "--max-connections", "1"], &directory);
+    let client = session(&serving);
+    let mut refused = std::net::TcpStream::connect(&serving.tcp).expect("it listens");
+    refused.read_to_end(&mut Vec::new()).expect("it is told and closed");
+    drop(client);
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let lines = lines(stderr);
+    assert_eq!(count(&lines, &["WARN", "turned away", "connections=1"]), 1, "{lines:?}");
+    let ended = ["INFO", "connection{process=1}", "ended", "the client closed it without a Terminate"];
+    assert_eq!(count(&lines, &ended), 1, "{lines:?}");
+}
