@@ -252,7 +252,8 @@ fn a_reader_of_stderr_that_stalls_holds_nothing_up() {
 #[test]
 fn an_archive_that_takes_no_files_is_an_error_by_default() {
     let (directory, archive) = (Directory::new("events-archive"), Directory::new("events-archive-to"));
-    let options = ["--checkpoint-interval-s", "0.05", "--log-bytes-max", "1100000", "--archive", archive.name()];
+    let options =
+        ["--checkpoint-interval-s", "0.05", "--log-bytes-max", "1100000", "--archive", archive.name()];
     let (serving, stderr) = serving(&options, &directory);
     fs::remove_dir_all(archive.path()).expect("it is there");
     let mut client = session(&serving);
