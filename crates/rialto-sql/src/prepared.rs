@@ -293,6 +293,9 @@ fn bind(
     })
 }
 
+/// Sets an option of a column.
+type Force = fn(&mut Forced);
+
 /// The options of each column of a COPY.
 fn forced(
     binder: &mut Binder<'_>,
@@ -304,7 +307,7 @@ fn forced(
         ForceQuote::Columns(names) => names,
         ForceQuote::All => &Vec::new(),
     };
-    let lists: [(&str, &[Name], fn(&mut Forced)); 3] = [
+    let lists: [(&str, &[Name], Force); 3] = [
         ("FORCE_QUOTE", quote, |forced| forced.quote = true),
         ("FORCE_NULL", &options.force_null, |forced| forced.null = true),
         ("FORCE_NOT_NULL", &options.force_not_null, |forced| forced.not_null = true),

@@ -130,6 +130,8 @@ const ERRORS: &[(&str, &[u8])] = &[
     ("(format csv, header match)", b"a,b\n"),
     ("(format csv, header match)", b"a,x,c\n"),
     ("(format csv, header match)", b"a,,c\n"),
+    ("(format csv, header match)", b""),
+    ("(format text, header match)", b"a\tb\tx\n"),
     ("binary", b""),
     ("binary", b"1\tx\ty\n"),
     ("binary", b"PGCOPY\n\xff\r\n\0\0\x01\0\0\0\0\0\0"),

@@ -111,7 +111,7 @@ fn errors_name_the_line_and_the_column() {
         ("", "1\t\\N\ty\n", "23502", "COPY t, line 1: \"1\t\\N\ty\""),
         ("", "1\tx\tabcd\n", "22001", "COPY t, line 1, column c: \"abcd\""),
         ("", &long, "22P02", &shown),
-        ("csv", "1,\"x\ny\",z\nbad,x,y\n", "22P02", "COPY t, line 3, column a: \"bad\""),
+        ("csv", "1,\"x\ny\",z\nbad,x,y\n", "22P02", "COPY t, line 2, column a: \"bad\""),
         ("csv header", "a\n1,x,\"", "22P04", "COPY t, line 2: \"1,x,\"\""),
         ("(format csv, header match)", "a,x,c\n", "22P04", "COPY t, line 1: \"a,x,c\""),
         ("csv", "1,x,y\n2,x,y\r\n", "22P04", "COPY t, line 2: \"2,x,y\""),

@@ -129,6 +129,11 @@ impl Tuples {
         }
     }
 
+    /// Whether the header has not come yet.
+    pub(super) fn is_in_header(&self) -> bool {
+        self.header
+    }
+
     /// Whether the record that was found is the header.
     pub(super) fn take_header(&mut self) -> bool {
         std::mem::take(&mut self.header)

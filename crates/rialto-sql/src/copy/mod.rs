@@ -93,9 +93,9 @@ struct Wrong {
     value: Option<usize>,
 }
 
-impl From<SqlError> for Wrong {
-    fn from(error: SqlError) -> Wrong {
-        Wrong { error, value: None }
+impl From<SqlError> for Box<Wrong> {
+    fn from(error: SqlError) -> Box<Wrong> {
+        Box::new(Wrong { error, value: None })
     }
 }
 
@@ -168,7 +168,8 @@ impl CopyIn {
             data = &data[next..];
         }
         if self.is_binary() && !data.is_empty() {
-            return Err(bad_format("received copy data after EOF marker"));
+            let error = bad_format("received copy data after EOF marker");
+            return Err(self.met_in(self.line, error, None));
         }
         Ok(())
     }
@@ -182,9 +183,10 @@ impl CopyIn {
             Records::Binary(_) if self.ended => Ok(false),
             Records::Binary(tuples) => tuples.end().map(|()| false),
         };
-        let is_whole = is_whole.map_err(|error| self.met_in(self.line + 1, error, None))?;
+        let is_whole = is_whole.map_err(|error| self.met_in_next(error))?;
         let line = std::mem::take(&mut self.pending);
-        if is_whole || !line.is_empty() {
+        let lacks_header = self.header && self.options.header == CopyHeader::Match;
+        if is_whole || !line.is_empty() || lacks_header {
             self.one_record(tx, &line)?;
         }
         Ok(self.rows)
@@ -196,7 +198,15 @@ impl CopyIn {
             Records::Csv(ends) => ends.find(data),
             Records::Binary(tuples) => tuples.find(data),
         };
-        found.map_err(|error| self.met_in(self.line + 1, error, None))
+        found.map_err(|error| self.met_in_next(error))
+    }
+
+    /// The error, with the number of the next line. The header of the binary format is no line.
+    fn met_in_next(&self, error: SqlError) -> SqlError {
+        match &self.records {
+            Records::Binary(tuples) if tuples.is_in_header() => error,
+            _ => self.met_in(self.line + 1, error, None),
+        }
     }
 
     /// The error, with the number of its line, and what PostgreSQL shows behind it.
@@ -221,13 +231,14 @@ impl CopyIn {
         }
         self.line += 1;
         let is_row = match std::mem::take(&mut self.header) {
-            true => self.header_line(record).map(|()| false).map_err(Wrong::from),
+            true => self.header_line(record).map(|()| false).map_err(Box::from),
             false => self.row(record),
         };
         match is_row {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(Wrong { error, value }) => {
+            Err(wrong) => {
+                let Wrong { error, value } = *wrong;
                 let more = self.shown(record, value);
                 return Err(self.met_in(self.line, error, more));
             }
@@ -276,7 +287,7 @@ impl CopyIn {
         let (found, expected) = (self.scratch.values.len(), self.columns.len());
         if found != expected {
             return Err(bad_format(&format!(
-                "wrong number of fields in header line: field count is {found}, expected {expected}"
+                "wrong number of fields in header line: got {found}, expected {expected}"
             )));
         }
         for (index, (value, column)) in self.scratch.values.iter().zip(&self.columns).enumerate() {
@@ -295,7 +306,7 @@ impl CopyIn {
     }
 
     /// Encodes the row of a record. `false` at the end marker of the binary format.
-    fn row(&mut self, record: &[u8]) -> Result<bool, Wrong> {
+    fn row(&mut self, record: &[u8]) -> Result<bool, Box<Wrong>> {
         if !self.split(record, self.columns.len())? {
             self.ended = true;
             return Ok(false);
@@ -323,7 +334,7 @@ impl CopyIn {
             done.map_err(|error| {
                 // A null is no error of its own value.
                 let is_null = matches!(error.cause.as_deref(), Some(Error::NotNull { .. }));
-                Wrong { error, value: Some(at).filter(|_| !is_null) }
+                Box::new(Wrong { error, value: Some(at).filter(|_| !is_null) })
             })?;
         }
         encoder.finish().map_err(SqlError::from)?;

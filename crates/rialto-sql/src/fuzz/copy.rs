@@ -100,7 +100,7 @@ fn copy(format: CopyFormat, data: &[u8]) {
     let options = options(format, &mut script);
     // Few bytes by chance are the header of the binary format.
     let header: &[u8] = match format {
-        CopyFormat::Binary if script.byte() % 8 > 0 => b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0",
+        CopyFormat::Binary if !script.byte().is_multiple_of(8) => b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0",
         _ => b"",
     };
     let data = &[header, script.bytes(usize::MAX)].concat()[..];
