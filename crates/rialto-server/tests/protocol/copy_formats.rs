@@ -114,7 +114,7 @@ fn errors_name_the_line_and_the_column() {
         ("csv", "1,\"x\ny\",z\nbad,x,y\n", "22P02", "COPY t, line 2, column a: \"bad\""),
         ("csv header", "a\n1,x,\"", "22P04", "COPY t, line 2: \"1,x,\"\""),
         ("(format csv, header match)", "a,x,c\n", "22P04", "COPY t, line 1: \"a,x,c\""),
-        ("csv", "1,x,y\n2,x,y\r\n", "22P04", "COPY t, line 2: \"2,x,y\""),
+        ("csv", "1,x,y\n2,x,y\r\n", "22P04", "COPY t, line 2"),
     ] {
         let sql = format!("copy t from stdin {options}");
         let found = failed(&mut client, &sql, data.as_bytes());
