@@ -201,7 +201,9 @@ fn rows_are_those_of_a_scan() {
                 break;
             }
             let (tag, mut rows) = answer.unwrap_or_else(|error| panic!("{statement}: {error}"));
-            rows.sort_by_key(|row| format!("{row:?}"));
+            if !statement.contains("order by") {
+                rows.sort_by_key(|row| format!("{row:?}"));
+            }
             answers.push((tag, rows));
         }
         if let [one, other] = &answers[..] {
