@@ -159,7 +159,7 @@ fn rows_are_those_of_a_scan() {
     run(&mut session, "create index on keyed (c, b)", &[]);
     run(&mut session, "create table plain (a int, b int, c text, d int)", &[]);
     let mut key = 0;
-    for _ in 0..400 {
+    for _ in 0..2_000 {
         let array = list(&mut random);
         let column = ["a", "b", "c", "d"][random.below(4) as usize];
         let argument = [text(&format!("{{{}}}", array.join(",")))];
@@ -175,7 +175,7 @@ fn rows_are_those_of_a_scan() {
             }
             _ => (format!("{column} = any($1)"), &argument[..]),
         };
-        if random.below(2) == 0 {
+        for _ in 0..random.below(3) {
             let other = ["a = 1", "b = 2", "c = '3'", "d > 1", "b in (1, 2, 3)"][random.below(5) as usize];
             condition = format!("{condition} and {other}");
         }
@@ -189,7 +189,10 @@ fn rows_are_those_of_a_scan() {
             }
             2 => format!("update TABLE set d = d + 1 where {condition} returning a, b, d"),
             3 => format!("delete from TABLE where {condition} and b = 3 returning a, b"),
-            4 => format!("select * from TABLE where {condition} order by a, b"),
+            4 => {
+                let order = ["a, b", "b, a", "b desc, a", "a desc, b desc"][random.below(4) as usize];
+                format!("select * from TABLE where {condition} order by {order}")
+            }
             _ => format!("select count(*) from TABLE where {condition}"),
         };
         let params = if statement.contains("$1") { params } else { &[] };
