@@ -59,10 +59,19 @@ impl Each {
         let order = |one: &Value, other: &Value| one.compare(other).unwrap_or(std::cmp::Ordering::Equal);
         values.sort_unstable_by(order);
         values.dedup_by(|one, other| order(one, other).is_eq());
-        if values.is_empty() {
+        let mut fitting = Vec::with_capacity(values.len());
+        for value in values {
+            key[self.at] = value;
+            // No row has a key that is too long.
+            if fits_key(&key, index, schema) {
+                fitting.push(std::mem::replace(&mut key[self.at], Value::Null));
+            }
+        }
+        if fitting.is_empty() {
             return Ok(Found::Nothing);
         }
-        Ok(Found::Each(Keys { each: self, schema, index, context, mode, key, values: values.into_iter() }))
+        let values = fitting.into_iter();
+        Ok(Found::Each(Keys { each: self, index, context, mode, key, values }))
     }
 
     /// The values of the list that the column can have; `None` if keys cannot decide.
@@ -99,10 +108,9 @@ impl Each {
     }
 }
 
-/// The keys of a list's values, one after the other. Invariant: no two of them have a row in common.
+/// The keys of a list's values, at least one, one after the other. Invariant: no two of them have a row in common.
 pub struct Keys<'p> {
     each: &'p Each,
-    schema: &'p Schema,
     index: WhichIndex,
     context: Context<'p>,
     mode: ScanMode,
@@ -123,15 +131,9 @@ impl Iterator for Keys<'_> {
     type Item = Result<One>;
 
     fn next(&mut self) -> Option<Result<One>> {
-        loop {
-            self.key[self.each.at] = self.values.next()?;
-            if let Err(cancelled) = self.context.cancel.check() {
-                return Some(Err(cancelled));
-            }
-            // No row has a key that is too long.
-            if fits_key(&self.key, self.index, self.schema) {
-                break;
-            }
+        self.key[self.each.at] = self.values.next()?;
+        if let Err(cancelled) = self.context.cancel.check() {
+            return Some(Err(cancelled));
         }
         let Path::Range(range) = &*self.each.one else { return Some(Ok(One::Point(self.key.clone()))) };
         let bound = KeyBound::Included(self.key.to_vec());
