@@ -22,7 +22,7 @@ use crate::account::ProcedureId;
 use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::checkpoint::{CheckpointReport, Checkpointing};
 use crate::engine::Runtime;
-use crate::engine::run::{run, take_rest};
+use crate::engine::run::{run, wait_backoff};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Disk, FileDisk};
@@ -144,15 +144,15 @@ impl Database {
     ) -> Result<Transaction<'static>> {
         let core = self.core();
         let mut victim = victim;
-        let rest = match error {
+        let backoff = match error {
             Error::Deadlock { .. } => retries.after_deadlock(deadlocks_allowed(core, &mut victim)),
             _ => None,
         };
-        let Some(rest) = rest else { return victim.fail(error) };
+        let Some(backoff) = backoff else { return victim.fail(error) };
         let started = victim.context().owner.started();
         victim.give_up();
         drop(victim);
-        take_rest(core, Some(rest));
+        wait_backoff(core, Some(backoff));
         start(core, options, Some(started))
     }
 

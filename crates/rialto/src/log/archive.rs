@@ -238,7 +238,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Copies the first `bytes` bytes of a log file. The bytes behind them are of no use, but every log file has its
+    /// Copies the first `bytes` bytes of a log file. The bytes after them are of no use, but every log file has its
     /// full length.
     fn copy_log(&self, file: &LogFile, bytes: u64) -> Result<()> {
         let name = files::name(file.sequence);
