@@ -6,7 +6,7 @@ use rialto_sql::parse::{CopyDirection, split};
 use rialto_sql::values::{binary, text};
 use rialto_sql::{Prepared, SqlError, SqlState, SqlType, Tag};
 
-use super::copy::CopyState;
+use super::copy::{CopyState, begin_copy_in};
 use super::output::{OutputFormats, Rest, RowForm};
 use super::portal::PortalState;
 use super::{Connection, Mode, Stream, protocol_error};
@@ -166,7 +166,7 @@ impl<S: Stream> Connection<S> {
         }
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(prepared)?;
-            backend::copy_response(&mut self.out, b'G', copy.columns());
+            begin_copy_in(&mut self.out, &copy);
             self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
             return Ok(());
         }

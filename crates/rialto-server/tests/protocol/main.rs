@@ -1,10 +1,13 @@
 //! The protocol over sockets: bytes, messages and their states, errors, and clients that misbehave.
 
+mod arrays;
 mod backup_over_a_socket;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+mod copy_formats;
 mod done_for_good;
+mod error_fields;
 mod fuzz;
 mod messages;
 mod never_durable;

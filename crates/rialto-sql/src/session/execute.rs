@@ -16,7 +16,7 @@ use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
 use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
-use crate::values::{SqlType, text};
+use crate::values::{SqlType, array, text};
 
 /// The longest text whose literals are lifted, in bytes.
 const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
@@ -510,7 +510,9 @@ impl Session {
     fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let texts = RowTexts::default();
-        let context = Context { params, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
+        let arrays = array::read_arguments(&prepared.params, params)?;
+        let context =
+            Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
         sink.begin(prepared)?;
         let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
         let tag = match &prepared.kind {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use rialto::fault_injection;
 use rialto::row::{Date, Decimal, Timestamp, Value};
 
-use super::{SqlType, binary};
+use super::{SqlType, array, binary};
 use crate::error::{Result, SqlError, SqlState};
 
 /// Appends a value's text; `None`, and nothing appended, for null.
@@ -143,6 +143,11 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
             let moment = parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?;
             let moment = Some(moment).filter(|moment| is_moment(*moment));
             Value::Timestamp(moment.ok_or_else(|| far_time(sql_type, text))?)
+        }
+        // An array stays as it came. Its elements are read when its statement runs.
+        SqlType::Array(element) => {
+            array::read_text(*element, text, &mut |_| Ok(()))?;
+            Value::Text(text.to_string())
         }
     })
 }
