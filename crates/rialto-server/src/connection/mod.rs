@@ -441,6 +441,9 @@ impl<S: Stream> Connection<S> {
         let mut sink = WireSink::new(out, form, &mut send, rest);
         let tag = run(session, &mut sink)?;
         let before = sink.before();
+        for closing in self.session.take_closings() {
+            self.close(&closing)?;
+        }
         self.notices();
         Ok((tag, before))
     }

@@ -1,6 +1,7 @@
 //! The protocol over sockets: bytes, messages and their states, errors, and clients that misbehave.
 
 mod backup_over_a_socket;
+mod clean_up;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,5 +18,6 @@ mod sqlstates;
 mod states;
 mod strict;
 mod tables_made_anew;
+mod time_limits;
 mod victims;
 mod wire;

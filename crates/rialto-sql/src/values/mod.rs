@@ -37,6 +37,8 @@ pub enum SqlType {
     Timestamp,
     /// `timestamp with time zone`; the time zone is always UTC.
     TimestampTz,
+    /// `void`: the empty text of a function that is called for its effect.
+    Void,
 }
 
 impl SqlType {
@@ -75,6 +77,7 @@ impl SqlType {
             SqlType::Date => "date".into(),
             SqlType::Timestamp => "timestamp without time zone".into(),
             SqlType::TimestampTz => "timestamp with time zone".into(),
+            SqlType::Void => "void".into(),
         }
     }
 
@@ -93,6 +96,7 @@ impl SqlType {
             SqlType::Timestamp => 1114,
             SqlType::TimestampTz => 1184,
             SqlType::Decimal(_) => 1700,
+            SqlType::Void => 2278,
         }
     }
 
@@ -121,7 +125,7 @@ impl SqlType {
         match self {
             SqlType::Bool => 1,
             SqlType::Int2 => 2,
-            SqlType::Int4 | SqlType::Date => 4,
+            SqlType::Int4 | SqlType::Date | SqlType::Void => 4,
             SqlType::Int8 | SqlType::Float8 | SqlType::Timestamp | SqlType::TimestampTz => 8,
             _ => -1,
         }
