@@ -129,14 +129,20 @@ async def bulk():
     await conn.close()
 
 
-async def bulk_binary():
+async def binary_copy():
     conn = await asyncpg.connect(**WHERE)
     await conn.execute("create table asyncpg_binary (id int primary key, name text)")
     records = [(number, None if number % 2 else str(number)) for number in range(1000)]
     done = await conn.copy_records_to_table("asyncpg_binary", records=records)
     checks.equal("copy_records_to_table", done, "COPY 1000")
-    found = await conn.fetch("select id from asyncpg_binary where id = any($1)", [1, 2, 2000])
-    checks.equal("= ANY", sorted(record[0] for record in found), [1, 2])
+    await conn.close()
+
+
+async def arrays():
+    conn = await asyncpg.connect(**WHERE)
+    for _ in range(12):
+        found = await conn.fetch("select id from asyncpg_t where id = any($1)", [1, 2, 2000])
+        checks.equal("= ANY", sorted(record[0] for record in found), [1, 2])
     await conn.close()
 
 
@@ -170,7 +176,7 @@ async def limits():
 
 
 async def main():
-    for part in (rows, errors, conflicts, bulk, bulk_binary, pool, limits):
+    for part in checks.parts(rows, errors, conflicts, bulk, binary_copy, arrays, pool, limits):
         try:
             await part()
         except Exception as error:

@@ -161,7 +161,7 @@ def bulk():
         checks.equal("a row of the COPY", found, ("tab\t998", decimal.Decimal("998.00")))
 
 
-def bulk_binary():
+def binary_copy():
     with psycopg.connect(CONNINFO) as conn, conn.cursor() as cursor:
         conn.execute("create table psycopg_binary (id int primary key, name text)")
         with cursor.copy("copy psycopg_binary from stdin (format binary)") as copy:
@@ -169,8 +169,13 @@ def bulk_binary():
             for number in range(100):
                 copy.write_row((number, None if number % 2 else str(number)))
         checks.equal("binary COPY", conn.execute("select count(*) from psycopg_binary").fetchone(), (100,))
-        found = conn.execute("select id from psycopg_binary where id = any(%s)", ([1, 2, 200],)).fetchall()
-        checks.equal("= ANY", sorted(found), [(1,), (2,)])
+
+
+def arrays():
+    with psycopg.connect(CONNINFO) as conn:
+        for _ in range(12):
+            found = conn.execute("select id from psycopg_t where id = any(%s)", ([1, 2, 200],)).fetchall()
+            checks.equal("= ANY", sorted(found), [(1,), (2,)])
 
 
 def pool():
@@ -210,7 +215,7 @@ def limits():
         checks.equal("after it", conn.execute("select 1").fetchone(), (1,))
 
 
-for part in (rows, errors_and_rollbacks, conflicts, bulk, bulk_binary, pool, limits):
+for part in checks.parts(rows, errors_and_rollbacks, conflicts, bulk, binary_copy, arrays, pool, limits):
     try:
         part()
     except Exception as error:
