@@ -19,6 +19,9 @@ const NEVER: u64 = 0;
 /// The deadline of a statement that the timer has ended.
 const EXPIRED: u64 = u64::MAX;
 
+/// PostgreSQL's message for a statement that the timer has ended.
+const TIMED_OUT: &str = "canceling statement due to statement timeout";
+
 /// When a statement has to be done, in the timer's microseconds.
 pub(crate) enum Deadline {
     /// At no time.
@@ -137,15 +140,18 @@ impl Cancel {
         self.entry.store(time.unwrap_or(NEVER), Ordering::SeqCst);
     }
 
-    /// The error of a statement that was ended, whose cause the kernel does not know.
-    pub(crate) fn name_cause(&self, error: SqlError) -> SqlError {
-        if error.sqlstate == SqlState::Cancelled { self.cancelled() } else { error }
+    /// Gives the error of a statement whose time was up its message: the kernel knows only that it was cancelled.
+    #[cold]
+    pub(crate) fn name_cause(&self, error: &mut SqlError) {
+        if error.sqlstate == SqlState::Cancelled && matches!(self.deadline(), Deadline::Expired) {
+            error.message = TIMED_OUT.to_owned();
+        }
     }
 
     #[cold]
     fn cancelled(&self) -> SqlError {
         let message = match self.deadline() {
-            Deadline::Expired => "canceling statement due to statement timeout",
+            Deadline::Expired => TIMED_OUT,
             Deadline::None | Deadline::At(_) => "cancelled on request",
         };
         SqlError::new(SqlState::Cancelled, message)

@@ -441,10 +441,10 @@ impl<S: Stream> Connection<S> {
         let mut sink = WireSink::new(out, form, &mut send, rest);
         let tag = run(session, &mut sink)?;
         let before = sink.before();
-        for closing in self.session.take_closings() {
-            self.close(&closing)?;
+        if self.session.has_news() {
+            self.session.take_closings().iter().try_for_each(|closing| self.close(closing))?;
+            self.tell_news();
         }
-        self.notices();
         Ok((tag, before))
     }
 

@@ -332,7 +332,9 @@ impl Session {
         }
         self.cancel.end_running();
         self.statements += usize::from(answer.is_ok());
-        let answer = answer.map_err(|error| self.cancel.name_cause(error));
+        if let Err(error) = &mut answer {
+            self.cancel.name_cause(error);
+        }
         self.stop_time();
         answer
     }
@@ -548,14 +550,16 @@ impl Session {
         // It runs until its last data, or until it fails. A cancel request between two pieces of data reaches the next
         // one.
         self.cancel.begin_running();
-        let (_, copy) = self
-            .lock_planned(prepared, |plan, tx| {
-                let copy = CopyIn::new(plan)
-                    .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
-                copy.lock(tx)?;
-                Ok(copy)
-            })
-            .map_err(|error| self.cancel.name_cause(error))?;
+        let locked = self.lock_planned(prepared, |plan, tx| {
+            let copy = CopyIn::new(plan)
+                .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
+            copy.lock(tx)?;
+            Ok(copy)
+        });
+        let (_, copy) = locked.map_err(|mut error| {
+            self.cancel.name_cause(&mut error);
+            error
+        })?;
         Ok(copy)
     }
 
@@ -568,9 +572,12 @@ impl Session {
         let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
             return Err(SqlError::new(SqlState::Internal, "a COPY has outlived its transaction"));
         };
-        let answer = if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
+        let mut answer =
+            if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
         let goes_on = matches!(answer, Ok(None));
-        let answer = answer.map_err(|error| self.cancel.name_cause(error));
+        if let Err(error) = &mut answer {
+            self.cancel.name_cause(error);
+        }
         if !goes_on {
             self.cancel.end_running();
             self.stop_time();

@@ -196,15 +196,17 @@ impl Session {
         self.block == Block::Implicit
     }
 
-    /// Whether there are notices, changed settings or closed portals to take.
+    /// Whether there are notices, changed settings, closed portals or closings to take.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.notices.is_empty() || !self.status_changes.is_empty() || self.portals_closed.is_some()
+        !self.notices.is_empty()
+            || !self.status_changes.is_empty()
+            || self.portals_closed.is_some()
+            || !self.closings.is_empty()
     }
 
     /// What the statement that has run drops of that which the session's owner keeps. It is dropped at once, whatever
     /// becomes of the transaction.
-    #[inline]
     pub fn take_closings(&mut self) -> Vec<Closing> {
         std::mem::take(&mut self.closings)
     }
