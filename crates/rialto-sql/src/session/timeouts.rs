@@ -17,7 +17,8 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     let found = UNITS.iter().enumerate().filter(|(_, (unit, _))| text.ends_with(unit));
     let unit = found.max_by_key(|(_, (unit, _))| unit.len()).map(|(index, _)| index);
     let digits = unit.map_or(text, |index| text[..text.len() - UNITS[index].0.len()].trim_end());
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
+    // PostgreSQL reads this as octal.
+    if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     // Rust reads the words for infinity and NaN, too.
@@ -75,5 +76,7 @@ mod tests {
         {
             assert_eq!(parse(text), None, "{text}");
         }
+        // PostgreSQL reads octal and hexadecimal numbers, which are refused here.
+        assert_eq!((parse("010"), parse("0x10")), (None, None));
     }
 }
