@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that docs/performance.md states between its marks, unattended, into a directory of text files, each ending in a
-# JSON line where the program has one. Cheap parts come first; a part whose file is there already is left out, so a run
-# that was interrupted goes on where it was. See --help.
+# Every measured figure of the pages, unattended, at one commit: what docs/performance.md states between its marks, the
+# figures of the papers' experiments, and the tables of docs/dora.md, docs/group-commit.md and docs/system-m.md. It goes into
+# a directory of text files, each ending in a JSON line where the program has one. Cheap parts come first; a part whose file
+# is there already is left out, so a run that was interrupted goes on where it was. See --help.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$(cd "$here/../.." && pwd)"
@@ -12,7 +13,8 @@ usage: bench/peers/performance.sh OUT [--quick] [--only NAME[,NAME...]]
   OUT       where the files go; data lies in OUT/data meanwhile (up to 20 GB)
   --quick   windows of a second and small banks: tries the script, measures nothing
   --only    some parts (a file OUT/NAME.txt each); --only list prints their names with their minutes
-The parts take about 70 minutes together on two cores, after builds of up to 15. Leave the machine alone meanwhile.
+The parts take about two and a half hours together on two cores, after builds of up to 15 minutes. Leave the machine alone
+meanwhile.
 TEXT
 }
 
@@ -86,6 +88,26 @@ versus() {
         --versus "--checkpoint fuzzy --log-bytes-max 4294967296 $3"
 }
 counted() { cargo run --quiet --release --locked --manifest-path "$root/Cargo.toml" -p "$@"; }
+# Threads that own executors beside the same calls in place.
+threads() {
+    local workload load
+    for workload in "tpcb --scale 100" tatp; do
+        for load in "--clients 2 --in-flight 512" "--clients 64"; do
+            echo "$workload $load"
+            # shellcheck disable=SC2086
+            "$root/target/release/rialto" bench $workload $load --engine data-oriented --executor-threads 2 \
+                --durability memory --disk memory --seconds "$(pick 2 0.1)" --warmup 0.5 --repeat "$pairs" --json \
+                --versus '--executor-threads 0'
+        done
+    done
+}
+# figures SECONDS ARGUMENTS...
+figures() {
+    local seconds="$1"
+    shift
+    "$root/target/release/rialto" figures --seconds "$seconds" --rounds "$(pick 5 2)" --out "$out/figures" \
+        --data "$out/data/figures" "$@"
+}
 peers() { "$here/target/release/peers" "$@" --data "$out/data" --json; }
 
 if [ "$only" != list ]; then
@@ -118,6 +140,16 @@ part sweeps-default 14 versus "$(pick 28 1)" "$(pick 35 1)" ''
 part curve 8 peers curve --accounts "$accounts" --seconds "$(pick 3 0.3)" --rounds "$rounds" --svg "$out/latency.svg"
 part pgbench 6 "$here/pgbench.sh" -s "$(pick 100 1)" --seconds "$(pick 5 1)" --rounds "$rounds" --data "$out/data"
 part calls 1 "$here/calls.sh" -s "$(pick 10 1)" --data "$out/data"
+part threads 6 threads
+part adaptive 6 "$root/bench/adaptive.sh" "$out/data/log" --pairs "$pairs" --seconds "$(pick 1 0.1)" \
+    --clients "$(pick '1 2 8 32 64 128 512 2x5000' '1 2x500')"
+part m-cost 11 "$root/bench/m-cost.sh" "$out/data/m-cost" --seconds "$(pick 2 0.2)" --pairs "$(pick 5 2)"
+part figures-koda 4 figures 0 --commits "$(pick 10000 100)" \
+    koda-6 koda-7 koda-8 koda-t1 koda-t2 koda-formulas koda-designs koda-adaptive
+part figures-koda-disk 2 figures "$(pick 3 0.05)" koda-1 koda-2 koda-3
+part figures-m 16 figures "$(pick 0.5 0.01)" m-4.1 m-4.2 m-4.3 m-4.4
+part figures-dora 35 figures "$(pick 0.5 0.04)" \
+    dora-1 dora-2 dora-3 dora-5 dora-6 dora-7 dora-8 dora-10 dora-11
 part ten-minutes 11 fresh --rate 50% --seconds "$(pick 600 3)"
 
 [ "$only" != list ] || exit 0
@@ -126,5 +158,6 @@ rm -rf "$out/data"
 cat <<TEXT
 all is in $out. Into docs/performance.md:
   cp $out/latency.svg $root/docs/latency.svg
+  cp $out/figures/* $root/docs/figures/
   $here/target/release/peers performance $out --into $root/docs/performance.md
 TEXT

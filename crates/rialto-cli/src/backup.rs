@@ -35,10 +35,11 @@ pub struct BackupArgs {
     /// The server, by its socket file
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// A directory for the backup, on the machine that has the data; - is standard output, with --data only
+    /// The directory for the backup, on the machine that has the data; - is standard output, with --data only
     #[arg(long, value_name = "DIR|-")]
     to: PathBuf,
-    /// Only the changes since the server's last backup; a full backup if it has taken none since it began
+    /// Back up only the changes since the server's last backup; a full backup if the server has taken none since
+    /// its start
     #[arg(long, conflicts_with = "data")]
     incremental: bool,
     /// The bound on the memory that the directory's tables may take, in bytes [default: three quarters of the
@@ -48,15 +49,12 @@ pub struct BackupArgs {
 }
 
 /// Make a database from a backup, the increments on it, and the archived log
-///
-/// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of `rialto
-/// bench`; with other procedures, restore in a program, by the library's Restore::procedures.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of a full backup; - is standard input
     #[arg(long, value_name = "DIR|-")]
     from: PathBuf,
-    /// The directory of an increment on it; several in the order in which they were taken
+    /// The directory of an increment on the full backup; several are given in the order in which they were taken
     #[arg(long, value_name = "DIR")]
     incremental: Vec<PathBuf>,
     /// The archive with the log that follows the backup; it is restored to its end unless --to-time or --to-lsn is
@@ -67,7 +65,7 @@ pub struct RestoreArgs {
     /// this time twice, because the machine's clock was set back
     #[arg(long, value_name = "TIME", conflicts_with = "to_lsn")]
     to_time: Option<Timestamp>,
-    /// Restore up to this place in the log
+    /// Restore up to this place in the log (an LSN)
     #[arg(long, value_name = "N")]
     to_lsn: Option<u64>,
     /// The directory for the database, new or empty

@@ -11,26 +11,31 @@ use rialto_measure::RunError;
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
 #[derive(Debug, Clone, Args)]
 pub struct FiguresArgs {
-    /// Which ones; all if none is named
+    /// The figures to make, such as koda-6, m-4.1 or dora-1 [default: all]. An unknown ID is answered with all IDs
+    /// and their titles
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
-    /// Where ID.csv, ID.svg and ID.md are written; made if it is not there
+    /// The directory for ID.csv, ID.svg and ID.md; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Where the runs on the disk have their files, which are gone at the end
+    /// The directory for the files of runs on the disk, which are removed at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
-    /// How long each point on the disk, or on the clock, is measured (m-4.1: each of 20 intervals; m-4.2, m-4.3: a fifth, a
-    /// fourth of each row); 0 for virtual time alone
+    /// How long each point in real time is measured, in seconds; 0 leaves these out, so that only virtual time
+    /// remains. In each round m-4.1 and m-4.3 take 4 times, m-4.2 takes 5 times as long for a row
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
-    /// Of the figures dora-…: how large their tables are, in percent of the paper's
+    /// How often each point of the figures m-… and dora-… is measured, in rounds that take all of them in turn; a ratio of
+    /// fewer than five rounds has no 90% interval
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// The size of the tables of the figures dora-…, in percent of the paper's
     #[arg(long, value_name = "PCT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub scale: u32,
-    /// Commits that each point in virtual time measures
+    /// The number of commits that each point in virtual time measures
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub commits: u64,
-    /// Where the random choices come from
+    /// The seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -47,6 +52,7 @@ pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), RunError> {
         data: args.data.clone(),
         seconds: (args.seconds > 0.0).then(|| Duration::from_secs_f64(args.seconds)),
         commits: args.commits,
+        rounds: args.rounds,
         scale: args.scale,
         seed: args.seed,
     };

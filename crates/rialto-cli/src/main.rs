@@ -35,7 +35,8 @@ static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc)
     name = "rialto",
     version,
     after_help = "Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; \
-    3 directory unusable (locked, newer version, missing, another shape); 4 I/O; 130 interrupted (Ctrl-C)."
+    3 directory unusable (locked, of another version, missing, with other tables, or too large for the memory); \
+    4 I/O; 130 interrupted (Ctrl-C)."
 )]
 struct Program {
     #[command(subcommand)]
@@ -50,13 +51,16 @@ enum Command {
     Figures(figures::FiguresArgs),
     /// Serve a database to PostgreSQL clients
     Serve(serve::ServeArgs),
-    /// Verify a data directory that no program has open: checksums, indexes against tables, log
+    /// Verify a data directory that no program has open: checksums, log, and that indexes agree with tables
     Check(offline::OfflineArgs),
     /// Print the contents of a data directory that no program has open
     Inspect(offline::OfflineArgs),
     /// Take a backup: of a directory that no program has open, or of a server's database while it serves
     Backup(backup::BackupArgs),
     /// Make a database from a backup, the increments on it, and the archived log
+    ///
+    /// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of
+    /// `rialto bench`; with other procedures, restore in a program, by the library's Restore::procedures.
     Restore(backup::RestoreArgs),
 }
 
@@ -83,7 +87,7 @@ fn run_figures(args: &figures::FiguresArgs) -> ExitCode {
     }
 }
 
-/// The procedures that this program knows: calls of them may stand in the log of a directory that is backed up or restored.
+/// The procedures that this program knows. The log of a directory that is backed up or restored may have calls of them.
 fn procedures() -> Vec<Procedure> {
     rialto_workloads::procedures()
 }

@@ -18,7 +18,8 @@ pub struct OfflineArgs {
     /// The data directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The bound on the memory that reading it may take, in bytes [default: three quarters of the machine's]
+    /// The bound on the memory that recovering the tables may take, in bytes; nothing is written to the directory
+    /// [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
 }

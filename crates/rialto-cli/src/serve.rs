@@ -53,7 +53,7 @@ pub struct ServeArgs {
     /// The loopback address to listen on; port 0 picks a free one [default: 127.0.0.1:5432]
     #[arg(long, value_name = "HOST:PORT|none")]
     listen: Option<Listen>,
-    /// The port: in the socket file's name, and of 127.0.0.1 if there is no --listen
+    /// The port of 127.0.0.1 if there is no --listen, and the number in the name of the socket file
     #[arg(long, value_name = "N")]
     port: Option<u16>,
     /// The directory of the socket file; without this option there is no socket file
@@ -76,7 +76,8 @@ pub struct ServeArgs {
     /// The number of backup copies of the tables; with three, the database can always do without a damaged one
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
-    /// The longest time in seconds that a recovery should take: checkpoints begin in time for it
+    /// The longest time that a recovery should take, in seconds: a checkpoint begins when the log to redo requires
+    /// one [default: none]
     #[arg(long, value_name = "S", value_parser = seconds)]
     recovery_within_s: Option<Duration>,
     /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
@@ -93,8 +94,9 @@ pub struct ServeArgs {
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in seconds in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB of
-    /// a message or line of more than 1 MiB; otherwise its session is ended. 0 for no limit
+    /// The time in seconds that a client has to read 256 KiB, or all that is waiting for it. It also has this time
+    /// to send each 256 KiB of a message or line of more than 1 MiB. A session that takes longer is ended; 0 for no
+    /// limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// The time in seconds that a client has for its start-up packets

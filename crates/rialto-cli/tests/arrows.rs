@@ -1,4 +1,5 @@
-//! Which crates use which, and that commands which serve and keep data know nothing of benchmarks.
+//! Which crates may depend on which, and that the commands that serve and keep data (`serve`, `backup`, `restore`,
+//! `check`, `inspect`) use no crate of benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;

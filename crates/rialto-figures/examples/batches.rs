@@ -1,6 +1,6 @@
-//! What it saves a client to send calls in batches (`PreparedCall::send_all`) in place of one by one: short calls of TATP and TPC-B, by keys drawn
-//! uniformly from large tables, one thread, level 1, log and data in memory. The ways take turns in one process; ratios are of neighbours, and
-//! what is printed of each is its median.
+//! How much faster it is to send calls in batches (`PreparedCall::send_all`) than one by one: short calls of TATP and
+//! TPC-B, by keys drawn uniformly from large tables, one thread, level 1, log and data in memory. The ways take turns
+//! in one process; ratios are of neighbours, and the median of each is printed.
 //!
 //! `cargo run --release -p rialto-figures --example batches -- [ROWS] [PAIRS]`
 

@@ -1,5 +1,5 @@
-//! How fast what each logging strategy has logged is redone, beside how fast it was done: TPC-B and the credit cards at
-//! level 1 on some threads, then a recovery of all of it on as many, in a directory of its own.
+//! The speed of redo beside the speed of forward execution, for each logging strategy: TPC-B and the credit cards run
+//! at level 1 on some threads, then a recovery redoes all of it on as many, in a directory of its own.
 //!
 //! `cargo run --release -p rialto-figures --example replay -- [SECONDS] [THREADS] [DIRECTORY]`
 

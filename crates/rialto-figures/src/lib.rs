@@ -1,10 +1,11 @@
-//! The papers' experiments, repeated on Rialto. Each writes a table (CSV), a picture (SVG) and a paragraph (Markdown) that has
-//! the paper's figures beside ours.
+//! The papers' experiments, repeated on Rialto. Each writes a table (CSV), a picture (SVG) and a paragraph (Markdown)
+//! with the paper's figures beside ours.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time: KODA's experiments |
 //! | [`point`] | one run of commit sequences |
+//! | [`rounds`] | a point that is measured in several rounds: medians, and ratios of pairs |
 //! | [`phases`] | koda-1, koda-2, koda-3: the phases of a transaction on the real engine |
 //! | [`climb`] | koda-t1, koda-t2: the paper's tables, and mountain climbing |
 //! | [`curves`] | koda-6, koda-7, koda-8: throughput against servers and waits; koda-formulas |
@@ -25,6 +26,7 @@ pub mod designs;
 pub mod dora;
 pub mod phases;
 pub mod point;
+pub mod rounds;
 pub mod steady;
 pub mod system_m;
 
@@ -80,6 +82,8 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
+    /// In how many rounds each point of System M's and DORA's figures is measured.
+    pub rounds: u32,
     /// How large DORA's tables are, in percent of the paper's.
     pub scale: u32,
     /// Where random choices come from.

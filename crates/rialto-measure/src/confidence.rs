@@ -1,8 +1,9 @@
-//! [`Confidence`]: a mean, and how far off it may be, by the method of batch means.
+//! [`Confidence`]: a mean with its confidence interval, by the method of batch means.
 //!
-//! Response times next to each other are alike, since they waited in the same queue for the same sweep, so their own spread
-//! says too little. The window is cut into batches of equal time that are long against that; the batches' means are nearly
-//! independent and normal, and Student's t gives the interval that holds the true mean with 90% (System M, table 4.3).
+//! Response times that follow each other are correlated, because they waited in the same queue or for the same sweep.
+//! So their variance alone gives too narrow an interval. The window is cut into batches of equal time that are long
+//! against that; the batches' means are nearly independent and normal, and Student's t gives the interval that holds
+//! the true mean with 90% (System M, table 4.3).
 
 use std::fmt;
 

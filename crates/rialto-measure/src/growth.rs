@@ -1,4 +1,5 @@
-//! Whether a run fits: what it adds a second, against the room that there is.
+//! Whether there is room for a run: the bytes that it adds a second, against the memory and the log space that are
+//! free.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! An interrupt (Ctrl-C), which ends a run early: the clients finish the transactions that they have begun, the database is
 //! closed, the files beside it are removed, and there is no result.
 //!
-//! A signal is the whole process's, and so is what is kept of it here. A run looks at it at least every 50 ms of a window or a
-//! warm-up, and before and behind them; loading and verifying end first.
+//! A signal is sent to the whole process, so its state is kept here, in a static. A run checks it at least every 50 ms
+//! of a window or a warm-up, and before and after them; loading and verifying are not interrupted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,9 +1,10 @@
-//! [`Interval`]: a median of ratios, and how far off it may be, by the sign test.
+//! [`Interval`]: a median of ratios with its confidence interval, by the sign test.
 //!
 //! Each ratio lies above the true median with probability one half, whatever their distribution. So of n sorted ratios
-//! the k-th and the k-th from the end enclose it unless fewer than k lie on one side of it, which has the probability of
-//! fewer than k heads in n throws of a coin, twice. The narrowest such interval is taken that holds with 90% or more; how
-//! likely it holds is printed with it. Fewer than five ratios have none, and the extremes are given with what they hold.
+//! the k-th and the k-th from the end enclose the median unless fewer than k lie on one side of it. This has twice the
+//! probability of fewer than k heads in n throws of a coin. The narrowest such interval with at least 90% confidence
+//! is taken, and its confidence is printed with it. Fewer than five ratios have no such interval; then the least and
+//! the largest ratio are given, with the confidence of that interval.
 
 use std::fmt;
 

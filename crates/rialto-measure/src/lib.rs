@@ -19,7 +19,7 @@
 //! Two rules hold here: clients share no cache line that one of them writes, and in an open loop a latency begins at the
 //! intended start.
 
-// The contract's object has some sixty members in one `json!`.
+// The JSON object has some sixty members in one `json!`.
 #![recursion_limit = "512"]
 
 pub mod alloc;

@@ -1,4 +1,4 @@
-//! [`Machine`]: what a run ran on.
+//! [`Machine`]: the machine that a run ran on.
 
 use std::{fmt, fs};
 

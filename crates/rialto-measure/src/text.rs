@@ -1,4 +1,4 @@
-//! Numbers and tables for people, and where progress is told.
+//! Numbers and tables for people, and the output of progress.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

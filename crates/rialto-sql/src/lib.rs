@@ -1,8 +1,9 @@
 //! SQL for Rialto: parse, bind, plan, run.
 //!
 //! A [`Session`] is one client's view of a database: it prepares statements ([`Session::prepare`]), runs them
-//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket. It waits for locks, and at the
-//! end of a transaction for the log (I3).
+//! ([`Session::execute`]) and keeps the state of its transaction. It uses no socket. It waits for locks, and at the
+//! end of a transaction until the log is as durable as the outcome needs (invariant I3: no outcome is given before
+//! that).
 //!
 //! [`parse`] turns text into a statement, [`bind`] turns names into columns, [`plan`] turns conditions into an access
 //! path, and [`run`] executes the statement in a transaction. `docs/sql.md` lists what is accepted; everything else is

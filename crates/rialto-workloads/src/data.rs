@@ -1,7 +1,7 @@
 //! A workload's tables in a database: how they are created and loaded, and how existing ones are recognised.
 //!
-//! Beside a workload's own tables there is one of one row, which says the workload and its sizes. A database is used again
-//! if it has exactly these tables, and that row.
+//! Beside a workload's own tables there is one with a single row, which names the workload and its sizes. A database
+//! is used again if it has exactly these tables and that row.
 
 use std::fmt::Display;
 

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`tpcb`] | TPC-B: the bank, its transaction |
-//! | [`card`] | System M's credit cards: four sets, eight transactions, a prompt for people, the same behind its servers |
+//! | [`card`] | System M's credit cards: four sets, eight transactions, the same behind System M's servers, a prompt for requests |
 //! | [`tatp`] | TATP (TM1): the subscribers of a mobile network, seven transactions |
 //! | [`tpcc`] | TPC-C: its nine tables, its population, its five transactions |
 //! | [`workload`] | what all have in common: [`workload::Audited`], a load on tables with a consistency condition |

@@ -1,4 +1,5 @@
-//! What a run leaves in tables, and how it is judged ([`Audited`]); what a client of a workload has submitted ([`Submitted`]).
+//! The tables after a run, and how they are judged ([`Audited`]); the transaction that a client has submitted
+//! ([`Submitted`]).
 
 use std::future::Future;
 use std::ops::RangeInclusive;

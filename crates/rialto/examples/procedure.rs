@@ -32,8 +32,8 @@ struct Payment {
 const BALANCE: usize = 1;
 const ACCOUNTS_PER_BRANCH: i32 = 100;
 
-/// `pay(account, delta)`: changes the account and its branch, which are different rows, so one phase does both; then
-/// writes down what the account came to. Gives the new balance.
+/// `pay(account, delta)`: the first phase changes the account and its branch, which are different rows. The second
+/// phase inserts the account's new balance into the history. The call returns the new balance.
 fn pay() -> Procedure {
     let account = Action::exclusive("accounts", |tx, arguments, outputs| {
         let (id, delta) = (arguments.get::<i32>(0)?, arguments.get::<i64>(1)?);

@@ -1,4 +1,4 @@
-//! Recovery: a process is killed in the middle of its work; what it was told is durable is there afterwards.
+//! Recovery: a process is killed while it commits. Every commit that was acknowledged as durable is there afterwards.
 //!
 //! `cargo run -p rialto --example recovery`
 
@@ -72,7 +72,7 @@ fn kill_and_recover() -> Result<()> {
         Ok((tx.count(&numbers)?, missing))
     })?;
     assert_eq!(first_missing, None, "an acknowledged transaction is lost");
-    // The last one may have become durable without the word of it getting through: then it is there, whole.
+    // The last commit may have become durable before it was acknowledged. Then it is there, whole.
     println!("{rows} rows; every acknowledged one is among them");
     db.close()?;
     std::fs::remove_dir_all(directory)?;

@@ -1,4 +1,4 @@
-//! Tickets: one thread keeps many transactions in flight, and an async task awaits them.
+//! Tickets: one thread keeps many commits in progress, and an async task awaits two tickets.
 //!
 //! `cargo run -p rialto --example tickets`
 

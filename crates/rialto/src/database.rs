@@ -49,7 +49,8 @@ pub struct Database {
     running: Arc<Handle>,
 }
 
-/// A transaction that waits for a lock.
+/// A transaction that waits for a lock ([`Database::lock_waits`]). A transaction is named by the number of its slot in
+/// the lock manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LockWait {
     /// The slot of the waiting transaction.
@@ -227,14 +228,15 @@ impl Database {
         ticket
     }
 
-    /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) it takes no locks on rows.
-    /// If another transaction changes what it has read before it ends, it runs again, with locks; the result of the
-    /// first run, a panic included, is discarded.
+    /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) its first run takes no locks
+    /// on rows. It runs again, with locks, if it meets a row that a writer has locked, if what it has read is changed
+    /// before it ends, or after more than 4,096 reads without a lock. The result of the first run, a panic included, is
+    /// discarded.
     ///
     /// # Blocking
     /// The call waits until what it read is durable at the transaction's level. It may wait for locks on tables: behind
-    /// definitions, and, for a scan without bounds and limit, which locks its table as a whole, behind all that write to
-    /// the table. If the body runs again, and always where locks are not thin, it may wait for locks on rows.
+    /// definitions, and, for a scan without bounds and limit, which locks its table as a whole, behind all that write
+    /// to the table. If the body runs again, and always where locks are not thin, it may wait for locks on rows.
     ///
     /// # Errors
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
@@ -261,8 +263,9 @@ impl Database {
     }
 
     /// The lock waits of this moment: which transaction waits for which. With local locks, waits at a lock table are
-    /// left out while a long body has it leased. So are calls of procedures that threads run, as long as they step
-    /// aside for their first locks, which is a quarter of their lock time-out at most.
+    /// left out while a long body has it leased. Also left out are calls of procedures that
+    /// [threads](crate::Executors::threads) run, as long as such a call is retried until its first locks are free: for
+    /// at most a quarter of its lock time-out.
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let core = self.core();
         let waits = core.locks.waits().into_iter();
@@ -301,9 +304,9 @@ impl Database {
         synced
     }
 
-    /// Waits until everything that has committed by now is durable at `durability`, by default the database's. Whatever
-    /// any transaction has read by now is part of it. It is for a caller that passes on what a transaction has read
-    /// before that transaction has ended (I3).
+    /// Waits until everything that has committed by now is durable at `durability`, by default the database's. This
+    /// includes whatever any transaction has read by now. A caller that passes on what a transaction has read before
+    /// the transaction has ended calls this first (I3).
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
@@ -321,8 +324,8 @@ impl Database {
     }
 
     /// Waits until every change of tables and indexes that has committed by now is durable at `durability`, by default
-    /// the database's. It is for a caller that passes on what [`Database::table`] found, or that it found nothing. A
-    /// [transaction](crate::Transaction::table) that looks up a table waits at its end instead (I3).
+    /// the database's. A caller that passes on what [`Database::table`] found, or that there is no such table, calls
+    /// this first. A [transaction](crate::Transaction::table) that looks up a table waits at its end instead (I3).
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
@@ -443,9 +446,9 @@ impl Database {
     /// - commit-stall: the stall of every committer but the first in the queue; hiber-stall: the committer's stall;
     /// - willing-to-wait, hiber-willing-to-wait: what each transaction is willing to wait, whatever it says;
     /// - hiber: the delay from one group to the next;
-    /// - adaptive: only how long a group waits for an incomplete company. The committer that completes the company
-    ///   still writes at once, and so does a lone transaction, which has no company. No committer waits longer than its
-    ///   transaction allows ([`TxOptions::commit_stall`], [`TxOptions::willing_to_wait`]);
+    /// - adaptive: only how long a group waits for the other commits that the design expects to join it. The committer
+    ///   that completes the expected number still writes at once, and so does a lone transaction. No committer waits
+    ///   longer than its transaction allows ([`TxOptions::commit_stall`], [`TxOptions::willing_to_wait`]);
     /// - log-server, commit-lock, commit-lock-shared: nothing. No committer stalls there: it sleeps until the log
     ///   server has written its group, or until the lock is granted.
     ///

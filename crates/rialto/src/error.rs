@@ -17,7 +17,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Recovery has run a call in the log again, and the call came to another result (System M's TOPER).
+    /// Recovery has run a call in the log again, and the call had another result than when it committed (System M's
+    /// TOPER).
     #[error(
         "replaying place {lsn} of the log, procedure \"{procedure}\" version {version} with ({arguments}): {what}"
     )]
@@ -58,7 +59,8 @@ pub enum Error {
     /// The transaction was cancelled from outside. SQLSTATE 57014.
     #[error("cancelled on request")]
     Cancelled,
-    /// The transaction ran longer than it may. SQLSTATE 57014.
+    /// The transaction ran longer than its time-out ([`TxOptions::timeout`](crate::TxOptions::timeout)). SQLSTATE
+    /// 57014.
     #[error("transaction time-out: ran longer than {limit_ms} ms (TxOptions::timeout)")]
     Timeout {
         /// The limit that was passed.
@@ -299,7 +301,8 @@ pub enum Error {
     #[error("the transaction is read-only")]
     ReadOnly,
     /// An operation that would wait for the code that calls it: `transact`, `close` and others inside a body; and in
-    /// the stream of a backup or a line of progress, an operation that would wait for that backup or checkpoint.
+    /// code that a backup's stream or a line of progress runs, an operation that would wait for that backup or
+    /// checkpoint.
     #[error(
         "a transaction is open on this thread already: use the handle that the body was given, or Database::begin"
     )]
@@ -310,7 +313,8 @@ pub enum Error {
         /// Its name or number.
         name: String,
     },
-    /// No procedure of this name and version is registered, it takes other arguments, or its flow does what it may not.
+    /// No procedure of this name and version is registered, it takes other arguments, or one of its actions does what
+    /// its table, identifier or mode do not allow.
     #[error("procedure \"{name}\": {reason}")]
     Procedure {
         /// The procedure's name.

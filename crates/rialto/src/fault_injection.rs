@@ -1,7 +1,7 @@
 //! Fault injection: known bugs are put back on purpose, to verify that the tests find them (`.ci/injected-faults`,
 //! whose list says what each leaves out). It needs the feature `fault-injection`, which is off by default. Without the
-//! feature [`is_on`] is a constant and costs nothing. The same holds for [`pause`], where threads stop for a while so
-//! that other threads meet them there.
+//! feature [`is_on`] is a constant and costs nothing. The same holds for [`pause`]: it marks a point at which a thread
+//! sometimes stops for a moment, so that other threads see a half-done change.
 
 /// Whether this bug is put back: the variable `RIALTO_BUG` names it.
 #[inline(always)]

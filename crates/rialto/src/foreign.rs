@@ -1,7 +1,7 @@
 //! Foreign code: what users give the database to run, such as a waker, a destructor or a line of progress. It may
-//! panic, and it may call the database. Therefore it runs where nothing is held that it could ask for, or it is refused
-//! what it would wait for ([`Amid`]). Its panic ends nothing but itself, except that the panic of a backup's stream
-//! also ends its backup.
+//! panic, and it may call the database. Therefore the database calls it only while the thread holds no latch, lock or
+//! barrier that the code could need; where that is not possible, what the code would wait for is refused ([`Amid`]).
+//! Its panic ends nothing but itself, except that the panic of a backup's stream also ends its backup.
 //!
 //! Bodies are not of this kind: a body's panic ends its transaction and reaches its caller. (A body that a recovery
 //! runs again has no caller: its panic is an outcome that differs from the logged one, and gives an error that names

@@ -1,5 +1,5 @@
-//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is durable.
-//! Every transaction is serializable, range scans and secondary indexes included.
+//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is
+//! durable. Every transaction is serializable, range scans and secondary indexes included.
 //!
 //! ```
 //! use rialto::{Database, Error, Record, Records};
@@ -23,7 +23,7 @@
 //!     accounts.insert(tx, &Account { id: 2, balance: 100 })
 //! })?; // now both rows are on disk
 //!
-//! // `submit` does not wait for the disk: its ticket does, and is a future as well.
+//! // `submit` does not wait for the disk. The caller waits for the ticket, which is also a future.
 //! let (balance, ticket) = db.submit(|tx| {
 //!     let mut account = accounts.get(tx, 1)?.ok_or_else(|| Error::aborted("no such account"))?;
 //!     account.balance -= 30;
@@ -49,21 +49,24 @@
 //! | read and write | [`Database::transact`], [`Database::read`], [`Transaction`], [`Scan`] |
 //! | keep many commits in progress | [`Database::submit`], [`Ticket`] |
 //! | choose how durable a commit is | [`Durability`], [`TxOptions`] |
-//! | call registered procedures, on either engine | [`Procedure`], [`Action`], [`Database::call`], [`Engine`] |
+//! | call registered procedures | [`Procedure`], [`Action`], [`Database::call`] |
+//! | choose how transactions are assigned to threads | [`Engine`], [`Executors`] |
 //! | handle errors | [`Error`], [`OpenError`] |
 //! | back up and restore | [`Database::backup`], [`backup::Restore`] |
 //! | watch a database | [`Database::metrics`], [`Database::lock_waits`] |
 //!
-//! The folder `examples` of the crate has five programs, each run by `cargo run -p rialto --example NAME`:
+//! The folder `examples` of the crate has five programs. Each is run from the repository by the command beside it:
 //!
-//! - `derive`: structs as rows, with indexes;
-//! - `embedded`: tables without a struct;
-//! - `tickets`: one thread keeps many commits in progress, and an async task awaits them;
-//! - `procedure`: a registered procedure of two phases;
-//! - `recovery`: a process is killed, and what it was told is durable is there afterwards.
+//! - `cargo run -p rialto --example derive` makes rows of a struct's values, and reads them by a secondary index;
+//! - `cargo run -p rialto --example embedded` creates a table without a struct, changes its rows and scans them;
+//! - `cargo run -p rialto --example tickets` keeps many commits in progress from one thread, and awaits tickets in an
+//!   async task;
+//! - `cargo run -p rialto --example procedure` registers a procedure of two phases, and calls it by its name;
+//! - `cargo run -p rialto --example recovery` kills a process while it commits, recovers the database, and checks that
+//!   every acknowledged commit is there.
 //!
-//! README and `docs` in the repository have the pages for users. The crate's folders are the stages of a transaction's life;
-//! ARCHITECTURE.md explains how they fit together.
+//! README and the folder `docs` of the repository are for users. The crate's folders are the stages of a transaction's
+//! life; ARCHITECTURE.md explains how they fit together.
 
 #![deny(unsafe_code)]
 

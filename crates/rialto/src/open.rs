@@ -133,6 +133,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             transactions_max: options.transactions_max,
             deadlock_retries_max: options.deadlock_retries_max,
             straddling_retry: options.straddling_retry,
+            straddling_hints: options.straddling_hints,
         },
     });
     let runtime = Arc::new(Runtime {

@@ -44,8 +44,9 @@ pub struct Options {
     /// How memory is brought to disk in the background; fuzzy by default.
     /// [`Database::set_checkpoint`](crate::Database::set_checkpoint) changes it while the database runs.
     pub checkpoint: Checkpointing,
-    /// The shortest time from the begin of one background checkpoint to the begin of the next (System M's interval
-    /// floor); 30 s by default.
+    /// The time from the begin of one background checkpoint to the begin of the next (System M's interval floor); 30 s
+    /// by default. The next one begins earlier if half of [`log_bytes_max`](Options::log_bytes_max) is used (with three
+    /// [`backup_copies`](Options::backup_copies) a third), or if a transaction finds no room in the log.
     pub checkpoint_interval: Duration,
     /// The longest time that a recovery should take; none by default. With it, a background checkpoint begins when the
     /// log to redo requires one, so that a recovery is predicted to stay within this time. A recovery here is load,
@@ -56,10 +57,10 @@ pub struct Options {
     /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). If the time cannot be kept, [`progress`](Options::progress)
     /// is told the figures, and [`Metrics::recovery`](crate::Metrics::recovery) has them.
     pub recovery_within: Option<Duration>,
-    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pauses. It makes no pauses either
-    /// once three quarters of [`log_bytes_max`](Options::log_bytes_max) are used. With `None`, the default, the sweep
-    /// follows the log: it takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log
-    /// would otherwise come near its bound.
+    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pauses. Once three quarters of
+    /// [`log_bytes_max`](Options::log_bytes_max) are used, the checkpoint makes no pauses, whatever the value. With
+    /// `None`, the default, the sweep follows the log: it takes as long as
+    /// [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would otherwise come near its bound.
     pub sweep_bytes_per_s: Option<u64>,
     /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched only
     /// while it is copied; yes by default. Without spooling the segment is latched through the write, and a commit that
@@ -76,18 +77,21 @@ pub struct Options {
     /// at an action-consistent cut are not counted.
     pub snapshot_bytes_max: Option<u64>,
     /// How long a transaction that a black/white checkpoint has aborted waits before it runs again (System M's retry
-    /// time); 1 ms by default, at most 60 s. At each abort the checkpoint notes the segments in the transaction's way
-    /// and copies these next. After [`STRADDLING_RETRIES_MAX`] aborts the transaction is not aborted again: its commit
-    /// waits, with its locks held, until these segments are copied. The transaction of a handle, which the engine
-    /// cannot run again, waits at once.
+    /// time); 1 ms by default, at most 60 s. After [`STRADDLING_RETRIES_MAX`] aborts the transaction is not aborted
+    /// again: its commit waits, with its locks held, until the checkpoint has copied the segments in its way, which it
+    /// does next. The transaction of a handle, which the engine cannot run again, waits at once.
     pub straddling_retry: Duration,
+    /// Whether a black/white checkpoint also copies next what was in the way of a transaction that it aborted; yes by
+    /// default. Without it the checkpoint keeps to its order, as System M's does (section 3.2), and the transaction may
+    /// be aborted as often as [`straddling_retry`](Options::straddling_retry) says.
+    pub straddling_hints: bool,
     /// Where log files are copied before a checkpoint frees them, and the rest of the log when the database is closed;
     /// nowhere by default. A backup and the archive together can be restored to any later place or time
     /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
     /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) gives the reason.
     pub archive: Option<Archive>,
-    /// The bound on the log on disk, in bytes; 4 GiB by default, at least 1 MiB. When half of it is used a checkpoint
-    /// begins; at the bound transactions wait. A log file has an eighth of it, at most 64 MiB. The bound may change
+    /// The bound on the log on disk, in bytes; 4 GiB by default, at least 1 MiB. When half of it is used (with three
+    /// backup copies a third), a checkpoint begins; at the bound transactions wait. A log file has an eighth of it, at most 64 MiB. The bound may change
     /// from one opening to the next: files of the earlier size stay until a checkpoint frees them. The log record of
     /// one transaction has to fit beside the log file that the log ends in, pads included; up to three fifths of the
     /// bound always do.
@@ -195,6 +199,7 @@ impl Default for Options {
             archive: None,
             snapshot_bytes_max: None,
             straddling_retry: Duration::from_millis(1),
+            straddling_hints: true,
             log_bytes_max: 4 << 30,
             engine: Engine::default(),
             group_commit: GroupCommitOptions::default(),

@@ -11,8 +11,8 @@ use crate::row::{self, IndexRef, IntoKey, Record, Schema, WhichIndex};
 use crate::store::Table;
 use crate::txn::{Rows, Scan, ScanMode, Transaction};
 
-/// A table by the type of its rows. It is cheap to clone, and valid as long as the table exists. [`Database::records`]
-/// gives it.
+/// A table whose rows are values of the Rust type `R`. It is cheap to clone, and valid as long as the table exists.
+/// [`Database::records`] returns it.
 pub struct Records<R> {
     table: Table,
     record: PhantomData<fn() -> R>,

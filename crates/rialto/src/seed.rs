@@ -17,7 +17,7 @@ pub(crate) fn identifier() -> u128 {
     half() << 64 | half()
 }
 
-/// `count` keys with the same place, as far as `place` tells; a key has one of some 2^16 places.
+/// `count` keys that fall into the same one of some 2^16 slots, as `place` maps keys to slots.
 #[cfg(test)]
 pub(crate) fn keys_of_one_place(count: usize, place: impl Fn(&[u8]) -> u64) -> Vec<[u8; 8]> {
     (0_u64..).map(u64::to_be_bytes).filter(|key| place(key) == 0).take(count).collect()

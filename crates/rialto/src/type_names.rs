@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::arrows::sources;
 
-/// Primitives that several rooms wrap in their modules `sync`, for each of which a model checker has its own. The wrappers keep
-/// the primitives' names.
+/// Primitives that several rooms wrap in their modules `sync`, for each of which a model checker has its own. The
+/// wrappers keep the primitives' names.
 const PRIMITIVES: &[&str] = &["Condvar"];
 
 /// What declares a type.

@@ -8,25 +8,31 @@ use rialto::{GroupCommitDesign, GroupCommitOptions};
 /// Which thread writes the log, and when.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct GroupCommitArgs {
-    /// Which thread writes the log, and when
+    /// The design of group commit, which decides which thread writes the log, and when: commit-lock,
+    /// commit-lock-shared, commit-stall, willing-to-wait, hiber, hiber-stall, hiber-willing-to-wait, log-server or
+    /// adaptive
     #[arg(long, value_name = "NAME", default_value_t = GroupCommitDesign::default())]
     pub group_commit: GroupCommitDesign,
-    /// How long a committer stalls (commit-stall, hiber-stall) [default: as long as a log write takes]
+    /// How long a committer stalls if its transaction sets no stall (commit-stall, hiber-stall) [default: as long
+    /// as a log write takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub stall_us: Option<u64>,
-    /// How long a transaction is willing to take in all (willing-to-wait, hiber-willing-to-wait) [default: 0]
+    /// How long a transaction may take in all, its log write included, so that groups become larger, if it sets no
+    /// time itself (willing-to-wait, hiber-willing-to-wait) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub willing_to_wait_us: Option<u64>,
-    /// The least that every transaction waits, whatever it says [default: 0]
+    /// The shortest wait of every transaction, also of one that sets a shorter time (willing-to-wait,
+    /// hiber-willing-to-wait) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub willing_to_wait_min_us: Option<u64>,
-    /// How long after a group the next one is begun (hiber) [default: 0]
+    /// The shortest time from the end of a group to the beginning of the next committer's (hiber) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub wake_delay_us: Option<u64>,
-    /// How long a packet without a waiter, such as a ticket's, lies before it is written (log-server) [default: 200]
+    /// How long the log server delays packets that no thread waits for, such as those of tickets, so that one write
+    /// takes more of them (log-server) [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub linger_us: Option<u64>,
-    /// Packets that a committer puts into one group at most [default: no bound]
+    /// The most packets that a committer puts into one group [default: no bound]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
     pub group_max: Option<u32>,
 }

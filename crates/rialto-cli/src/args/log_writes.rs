@@ -6,11 +6,11 @@ use rialto::io::Caching;
 /// A way to write the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogWritesName {
-    /// Past the system's cache, then fdatasync
+    /// Bypasses the system's cache (O_DIRECT), then fdatasync
     Direct,
-    /// Past the system's cache and the device's (O_DSYNC)
+    /// Bypasses the system's cache, and each write is durable when it returns (O_DIRECT and O_DSYNC)
     DirectSync,
-    /// Through the system's cache, then fdatasync
+    /// Writes through the system's cache, then fdatasync
     Buffered,
 }
 
@@ -20,7 +20,7 @@ pub struct LogWritesArgs {
     /// How the log is written [default: the way that measures fastest at open]
     #[arg(long, value_enum)]
     log_writes: Option<LogWritesName>,
-    /// Groups on their way to the disk at the same time [default: as measured at open]
+    /// How many groups may be written to the disk at the same time [default: as measured at open]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
     log_writes_in_flight: Option<u32>,
 }

@@ -20,12 +20,13 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 1000000".to_owned())
 }
 
-/// How transactions meet threads.
+/// An engine that runs transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// Threads have transactions, which lock what they touch
+    /// Each thread runs its own transactions, which lock the rows that they touch
     Conventional,
-    /// Executors have the data, and transactions come to them
+    /// The keys of each index are divided among executors, each with a lock table; a call of a procedure locks at
+    /// the executors of its keys
     DataOriented,
 }
 
@@ -39,12 +40,12 @@ impl EngineName {
     }
 }
 
-/// How durable "committed" is.
+/// The durability of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DurabilityName {
-    /// Level 1: in memory that outlives the process, not the machine
+    /// Level 1: a commit survives the end of the process, not a crash of the machine
     Memory,
-    /// Level 3: on disk
+    /// Level 3: a commit is on disk before it is acknowledged
     Disk,
 }
 

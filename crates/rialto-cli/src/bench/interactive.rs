@@ -1,4 +1,4 @@
-//! `rialto bench card --interactive`: requests from the input, and the verdict at its end.
+//! `rialto bench card --interactive`: answers requests from the input, and at its end verifies the data.
 
 use std::io::Write;
 

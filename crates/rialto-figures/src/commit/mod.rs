@@ -8,9 +8,9 @@
 //! | [`simulated`] | a run in virtual time, on a regime of [`rialto::log::virtual_time`] |
 //! | [`result`] | what a window measured, as a table and as JSON |
 //!
-//! Kept here: a run is consistent if the durable position covers every commit that was answered, and the log, read back
-//! after it was closed, holds them: whole, in order, none twice. A run on a disk keeps the last part of its log only
-//! ([`real::KEPT_BYTES`]), so it needs no more room however long it is.
+//! Invariant: a run is consistent if the durable position covers every commit that was answered, and the log, read
+//! back after it was closed, holds them: whole, in order, none twice. A run on a disk keeps only the last part of its
+//! log ([`real::KEPT_BYTES`]), so the room that it needs does not grow with its length.
 
 pub mod real;
 pub mod result;
@@ -35,12 +35,23 @@ pub struct Verdict {
 
 /// A regime's parameters, for people.
 pub fn describe(regime: &Regime) -> String {
-    let Regime { name, meaning, processors, commit_cpu, wake_cpu, resume_cpu, grant, write, group_max } =
-        regime;
+    let Regime {
+        name,
+        meaning,
+        processors,
+        commit_cpu,
+        wake_cpu,
+        look_cpu,
+        resume_cpu,
+        group_cpu,
+        grant,
+        write,
+        group_max,
+    } = regime;
     let group_max = group_max.map_or_else(|| "no bound".to_owned(), |packets| format!("at most {packets}"));
     format!(
         "sim:{name}: {meaning}\n  {processors} processors; a commit sequence takes {commit_cpu:?} of one (exponential), a \
-         wake call {wake_cpu:?}, going on after a sleep {resume_cpu:?}; a lock grant takes {grant:?}, a log write \
+         wake call {wake_cpu:?}, a wake-up {look_cpu:?} and {resume_cpu:?} more if it finds the commit durable, a group {group_cpu:?}; a lock grant takes {grant:?}, a log write \
          {write:?}; groups: {group_max}"
     )
 }

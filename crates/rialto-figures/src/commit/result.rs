@@ -1,4 +1,4 @@
-//! [`Window`]: what was measured of commit sequences, for people and as the contract's JSON object.
+//! [`Window`]: what was measured of commit sequences, for people and as a JSON object.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl Window {
         self.per_commit(usage.as_ref().map(kind))
     }
 
-    /// The contract's object.
+    /// The result as a JSON object.
     pub fn json(&self, about: &About, consistent: bool) -> Json {
         let nulls =
             |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Json::Null)).collect::<Json>();

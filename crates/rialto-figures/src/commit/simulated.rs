@@ -1,4 +1,4 @@
-//! What a run in virtual time brought.
+//! The result of a run in virtual time.
 
 use std::time::Duration;
 

@@ -5,7 +5,9 @@ use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::text::{row, say};
 use rialto_workloads::tatp::{self, Name, Plan, update_subscriber_data};
 
+use super::super::rounds::{Rounds, in_order, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
+use super::curve::per_s;
 use super::run::{Clients, Sample, client_counts, measure};
 use super::workload::{Kind, Loaded, Sizes, Way};
 use super::{RAN, System, setting};
@@ -43,7 +45,7 @@ impl Chosen {
     fn way(self) -> Way {
         let plan = if self == Chosen::Serial { Plan::Serial } else { Plan::Parallel };
         let planning = if self == Chosen::Adaptive { Planning::Adaptive } else { Planning::Parallel };
-        Way { by_calls: true, instead: vec![update_subscriber_data(plan)], executors: None, planning }
+        Way { instead: vec![update_subscriber_data(plan)], executors: None, planning }
     }
 }
 
@@ -61,13 +63,13 @@ fn paper_name(system: System, plan: Chosen) -> &'static str {
 struct Run {
     system: System,
     plan: Chosen,
-    samples: Vec<Sample>,
+    points: Vec<Rounds<Sample>>,
     /// What the phase was run by in the end.
     in_force: String,
 }
 
 /// How the phase is run now.
-fn in_force(loaded: &Loaded) -> String {
+fn how_run(loaded: &Loaded) -> String {
     let plans = loaded.database.metrics().plans;
     let plan = plans.iter().find(|plan| plan.procedure == Name::UpdateSubscriberData.as_str());
     plan.map_or_else(String::new, |plan| match plan.plan {
@@ -82,20 +84,26 @@ fn in_force(loaded: &Loaded) -> String {
 /// A run that fails.
 pub fn plans(lab: &Lab) -> Result<Figure, FigureError> {
     let window = lab.on_the_clock()?;
-    let mut runs = Vec::new();
-    for system in System::AND_BOUND {
-        for &plan in Chosen::of(system) {
-            let mut loaded = Loaded::new(system, KIND, &Sizes::of(lab), &plan.way())?;
-            let mut samples = Vec::new();
-            for count in client_counts(lab) {
+    let ways =
+        System::ALL.iter().flat_map(|&system| Chosen::of(system).iter().map(move |&plan| (system, plan)));
+    let new = |(system, plan)| Run { system, plan, points: Vec::new(), in_force: String::new() };
+    let mut runs: Vec<Run> = ways.map(new).collect();
+    for round in 0..lab.rounds {
+        let order: Vec<usize> = (0..runs.len()).collect();
+        for number in in_order(round, &order) {
+            let Run { system, plan, points, in_force } = &mut runs[number];
+            let mut loaded = Loaded::new(*system, KIND, &Sizes::of(lab), &plan.way())?;
+            for (position, count) in client_counts(lab).into_iter().enumerate() {
                 let sample = measure(lab, &mut loaded, Clients::blocking(count), window)?;
                 let (system, plan, per_s) = (system.name(), plan.name(), sample.per_s());
-                say(&format!("  {system}, {plan} plan, {count} clients: {per_s:.0}/s"));
-                samples.push(sample);
+                say(&format!("  round {}, {system}, {plan} plan, {count} clients: {per_s:.0}/s", round + 1));
+                match points.get_mut(position) {
+                    Some(point) => point.add(sample),
+                    None => points.push(Rounds::begin(sample)),
+                }
             }
-            let in_force = in_force(&loaded);
+            *in_force = how_run(&loaded);
             loaded.finish()?;
-            runs.push(Run { system, plan, samples, in_force });
         }
     }
     Ok(figure(lab, &runs))
@@ -110,34 +118,37 @@ fn figure(lab: &Lab, runs: &[Run]) -> Figure {
         "clients",
         "utilization %",
         "transactions/s",
+        "least",
+        "most",
         "succeeded %",
         "against the parallel plan",
+        "low",
+        "high",
     ])];
     let mut series = Vec::new();
-    for (number, Run { system, plan, samples, in_force }) in runs.iter().enumerate() {
+    for (number, Run { system, plan, points, in_force }) in runs.iter().enumerate() {
         let parallel = runs.iter().find(|other| other.system == *system && other.plan == Chosen::Parallel);
-        for (position, sample) in samples.iter().enumerate() {
-            let base = parallel.map_or(f64::NAN, |parallel| parallel.samples[position].per_s());
-            table.push(vec![
-                system.name().to_owned(),
-                plan.name().to_owned(),
-                paper_name(*system, *plan).to_owned(),
-                in_force.clone(),
-                sample.clients.to_string(),
-                format!("{:.0}", sample.utilization()),
-                format!("{:.0}", sample.per_s()),
-                format!("{:.1}", sample.committed as f64 * 100.0 / sample.ran().max(1) as f64),
-                format!("{:.2}", sample.per_s() / base),
+        for (position, point) in points.iter().enumerate() {
+            let base = &parallel.expect("every system has a parallel plan").points[position];
+            let succeeded = |sample: &Sample| sample.committed as f64 * 100.0 / sample.ran().max(1) as f64;
+            let mut cells = row([system.name(), plan.name(), paper_name(*system, *plan), in_force]);
+            cells.extend([
+                point.first().clients.to_string(),
+                format!("{:.0}", point.median(Sample::utilization)),
             ]);
+            cells.extend(whole(point.spread(Sample::per_s)));
+            cells.push(format!("{:.1}", point.median(succeeded)));
+            cells.extend(ratios(point.against(base, Sample::per_s)));
+            table.push(cells);
         }
         let name = match paper_name(*system, *plan) {
             "" => format!("{}, {}", system.name(), plan.name()),
             paper => format!("{}, {} ({paper})", system.name(), plan.name()),
         };
-        let points = samples.iter().map(|sample| (f64::from(sample.clients), sample.per_s())).collect();
+        let points = points.iter().map(|point| (f64::from(point.first().clients), per_s(point))).collect();
         series.push(Series::new(name, Look::Measured, number, points));
     }
-    let most = runs.iter().flat_map(|run| &run.samples).map(Sample::per_s).fold(0.0, f64::max);
+    let most = runs.iter().flat_map(|run| &run.points).map(per_s).fold(0.0, f64::max);
     let panel = Panel::new("UpdateSubscriberData, of which 37.5% fail", "clients", "transactions/s", series);
     // Room for a legend of nine.
     let panel = Panel { x_scale: Scale::Doublings, y_to: Some(most * 2.2), ..panel };
@@ -150,7 +161,7 @@ fn figure(lab: &Lab, runs: &[Run]) -> Figure {
          parallel plan. All are calls of the registered flow. {RAN} {} {}\n\n{}",
         Name::SUCCESS_PERCENT[tatp::Name::UpdateSubscriberData as usize],
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&[KIND]), lab.seconds.unwrap_or_default().as_secs_f64()),
+        setting(lab, &Sizes::of(lab).describe(&[KIND]), lab.seconds.unwrap_or_default().as_secs_f64()),
         markdown(&table)
     );
     Figure { rows: table, picture: Picture::Panels(vec![panel]), text }

@@ -12,9 +12,10 @@ use rialto_measure::text::{row, say};
 use rialto_workloads::tpcc;
 
 use super::super::{Figure, FigureError, Lab, markdown};
+use super::System;
 use super::run::{Clients, measure, warmup};
 use super::workload::{Kind, Loaded, Sizes, Way};
-use super::{System, setting};
+use crate::point::machine;
 
 /// The paper's: 10 warehouses, 10 workers, 20 clients, 0.7 seconds.
 const WAREHOUSES: u32 = 10;
@@ -140,7 +141,6 @@ fn traced(lab: &Lab, system: System) -> Result<Vec<Access>, RunError> {
     let trace = Arc::new(Trace::new());
     let see = Arc::clone(&trace);
     let way = Way {
-        by_calls: true,
         instead: vec![tpcc::seen_payment(move |warehouse, district| see.see(warehouse, district))],
         executors: Some(WORKERS as usize),
         ..Way::default()
@@ -171,7 +171,7 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
         "accesses after another thread's %",
     ])];
     let (mut panels, mut words) = (Vec::new(), Vec::new());
-    for system in System::AND_BOUND {
+    for system in System::ALL {
         let accesses = traced(lab, system)?;
         let found = Regularity::of(&accesses);
         let numbers: BTreeMap<u32, usize> = found.threads.keys().copied().zip(0..).collect();
@@ -204,7 +204,7 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
         time.as_secs_f64(),
         words.join("; "),
         System::LEGEND,
-        setting("Log and data in memory", time.as_secs_f64()),
+        format!("Log and data in memory, {} s. On {}.", time.as_secs_f64(), machine()),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })

@@ -2,15 +2,16 @@
 
 use rialto_measure::chart::{Bar, Picture};
 use rialto_measure::profile::Symbols;
-use rialto_measure::text::{row, say};
+use rialto_measure::text::row;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::whole;
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::by_load::{PROFILE, areas, short};
-use super::curve::{Curve, PROFILED_WINDOWS, curves};
+use super::curve::{Curve, PROFILED_WINDOWS, curves, measure_all, per_s, profile};
 use super::parts::{Inside, Part, Split};
-use super::run::{Clients, cores, measure};
-use super::workload::{Kind, Sizes, on_each};
+use super::run::{Clients, Sample, cores};
+use super::workload::{Kind, Sizes};
 use super::{System, setting};
 
 /// Clients for each processor, so that all are in use.
@@ -25,32 +26,27 @@ pub fn at_full_load(lab: &Lab) -> Result<Figure, FigureError> {
     let kinds = [Kind::Tm1, Kind::TpcC(tpcc::Name::OrderStatus)];
     let clients = Clients::blocking(CLIENTS_PER_CORE * cores()).profiled();
     let mut symbols = Symbols::default();
-    let mut header = row(["workload", "system", "clients", "utilization %", "transactions/s"]);
+    let mut header =
+        row(["workload", "system", "clients", "utilization %", "transactions/s", "least", "most"]);
     header.extend(Part::NAMES.map(|name| format!("{name} %")));
     header.extend(row(["lock wait us", "samples"]));
-    let mut found = Vec::new();
-    for system in System::ALL {
-        on_each(system, &kinds, &Sizes::of(lab), |loaded, kind| {
-            let sample = measure(lab, loaded, clients, window)?;
-            let split = Split::of(&sample.profile, &mut symbols);
-            say(&format!("  {}, {}: {:.0}/s", kind.name(), system.name(), sample.per_s()));
-            found.push((kind, system, sample, split));
-            Ok(())
-        })?;
-    }
+    let curves = measure_all(lab, &kinds, &[clients], window)?;
     let (mut table, mut bars) = (vec![header], Vec::new());
     for kind in kinds {
-        for (_, system, sample, split) in found.iter().filter(|(of, ..)| *of == kind) {
-            let mut cells = vec![kind.name(), system.name().to_owned(), sample.clients.to_string()];
-            cells.extend([sample.utilization(), sample.per_s()].map(|figure| format!("{figure:.0}")));
+        for Curve { system, points, .. } in curves.iter().filter(|curve| curve.kind == kind) {
+            let point = &points[0];
+            let split = Split::of(&profile(point), &mut symbols);
+            let mut cells = vec![kind.name(), system.name().to_owned(), point.first().clients.to_string()];
+            cells.push(format!("{:.0}", point.median(Sample::utilization)));
+            cells.extend(whole(point.spread(Sample::per_s)));
             cells.extend(split.shares().map(|share| format!("{share:.1}")));
-            cells.push(format!("{:.2}", sample.lock_wait_us()));
+            cells.push(format!("{:.2}", point.median(Sample::lock_wait_us)));
             cells.push(split.samples().to_string());
             table.push(cells);
             bars.push(Bar {
                 label: format!("{}, {}", kind.name(), short(*system)),
                 parts: split.shares().to_vec(),
-                note: format!("{:.0}/s", sample.per_s()),
+                note: format!("{:.0}/s", per_s(point)),
                 is_paper: false,
             });
         }
@@ -63,7 +59,7 @@ pub fn at_full_load(lab: &Lab) -> Result<Figure, FigureError> {
          GetSubscriberData it says more than 85% contention. *Lock wait us* is the wall time of a transaction's waits for locks, \
          which uses no processor. {} {PROFILE} {}\n\n{}",
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&kinds), seconds),
+        setting(lab, &Sizes::of(lab).describe(&kinds), seconds),
         markdown(&table)
     );
     let title = "Time breakdown with all processors in use, percent of processor time".to_owned();
@@ -87,28 +83,30 @@ pub fn inside(lab: &Lab) -> Result<Figure, FigureError> {
         "utilization %",
         "offered load %",
         "transactions/s",
+        "least",
+        "most",
         "lock manager % of all",
     ]);
     header.extend(Inside::NAMES.map(|name| format!("{name} %")));
     header.extend(row(["contention % of lock manager", "samples"]));
     let mut table = vec![header];
     let mut panels = Vec::new();
-    for Curve { system, samples, .. } in &curves {
+    for Curve { system, points, .. } in &curves {
         let mut shares = Vec::new();
-        for sample in samples {
-            let split = Split::of(&sample.profile, &mut symbols);
+        for point in points {
+            let split = Split::of(&profile(point), &mut symbols);
             let [acquire, acquire_contention, release, release_contention] = split.inside_shares();
             let all = split.inside_samples() as f64 * 100.0 / split.samples().max(1) as f64;
-            let mut cells = vec![system.name().to_owned(), sample.clients.to_string()];
-            cells.extend(
-                [sample.utilization(), sample.offered(), sample.per_s()].map(|figure| format!("{figure:.0}")),
-            );
+            let mut cells = vec![system.name().to_owned(), point.first().clients.to_string()];
+            let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
+            cells.extend(loads.map(|figure| format!("{figure:.0}")));
+            cells.extend(whole(point.spread(Sample::per_s)));
             let parts = [all, acquire, acquire_contention, release, release_contention];
             cells.extend(parts.map(|share| format!("{share:.1}")));
             cells.push(format!("{:.1}", acquire_contention + release_contention));
             cells.push(split.inside_samples().to_string());
             table.push(cells);
-            shares.push((sample.offered(), split.inside_shares()));
+            shares.push((point.median(Sample::offered), split.inside_shares()));
         }
         panels.push(areas(&format!("Inside the lock manager: {}", system.name()), Inside::NAMES, &shares));
     }
@@ -119,7 +117,7 @@ pub fn inside(lab: &Lab) -> Result<Figure, FigureError> {
          of lock heads sleep after a short spin, and are held for some ten instructions; of the data-oriented engine the local \
          lock tables are shown. {} {PROFILE} {}\n\n{}",
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&[Kind::TpcB]), seconds),
+        setting(lab, &Sizes::of(lab).describe(&[Kind::TpcB]), seconds),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })

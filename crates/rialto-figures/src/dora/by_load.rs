@@ -6,8 +6,9 @@ use rialto_measure::text::row;
 use rialto_workloads::tatp;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::{Rounds, ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::curve::{Curve, PROFILED_WINDOWS, by_offered, curves};
+use super::curve::{Curve, PROFILED_WINDOWS, by_offered, curves, per_s, profile};
 use super::parts::{Part, Split};
 use super::run::Sample;
 use super::workload::{Kind, Sizes};
@@ -34,32 +35,36 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
         "utilization %",
         "offered load %",
         "transactions/s",
+        "least",
+        "most",
         "transactions/s per % of CPU",
-        "per CPU against one client %",
+        "per CPU against one client",
+        "low",
+        "high",
     ]);
     header.extend(Part::NAMES.map(|name| format!("{name} %")));
     header.push("samples".to_owned());
     let mut table = vec![header];
     let mut lines = Vec::new();
     let mut panels = Vec::new();
-    for (colour, Curve { system, samples, .. }) in curves.iter().enumerate() {
+    for (colour, Curve { system, points, .. }) in curves.iter().enumerate() {
         let mut shares = Vec::new();
-        for sample in samples {
-            let split = Split::of(&sample.profile, &mut symbols);
-            let mut cells = vec![system.name().to_owned(), sample.clients.to_string()];
-            cells.extend(
-                [sample.utilization(), sample.offered(), sample.per_s()].map(|figure| format!("{figure:.0}")),
-            );
-            cells.push(format!("{:.0}", sample.per_utilization()));
-            let against = sample.per_utilization() * 100.0 / samples[0].per_utilization();
-            cells.push(format!("{against:.0}"));
+        for point in points {
+            let split = Split::of(&profile(point), &mut symbols);
+            let mut cells = vec![system.name().to_owned(), point.first().clients.to_string()];
+            let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
+            cells.extend(loads.map(|figure| format!("{figure:.0}")));
+            cells.extend(whole(point.spread(Sample::per_s)));
+            cells.push(format!("{:.0}", point.median(Sample::per_utilization)));
+            cells.extend(ratios(point.against(&points[0], Sample::per_utilization)));
             cells.extend(split.shares().map(|share| format!("{share:.1}")));
             cells.push(split.samples().to_string());
             table.push(cells);
-            shares.push((sample.offered(), split.shares()));
+            shares.push((point.median(Sample::offered), split.shares()));
         }
-        let points = by_offered(samples, Sample::per_utilization);
-        lines.push(Series::new(system.name(), Look::Measured, colour, points));
+        let per_utilization = |point: &Rounds<Sample>| point.median(Sample::per_utilization);
+        let line = by_offered(points, per_utilization);
+        lines.push(Series::new(system.name(), Look::Measured, colour, line));
         panels.push(areas(
             &format!("({}) Time breakdown: {}", LETTERS[colour], system.name()),
             Part::NAMES,
@@ -79,14 +84,14 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
          axis is the offered load (figure 6), of which the first 100% are the paper's axis. {RAN} {} {PROFILE} {}\n\n{}",
         super::run::cores(),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&[kind]), seconds(lab) * f64::from(PROFILED_WINDOWS)),
+        setting(lab, &Sizes::of(lab).describe(&[kind]), seconds(lab) * f64::from(PROFILED_WINDOWS)),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
 
 /// Of the panels behind the first.
-const LETTERS: [&str; 3] = ["b", "c", "d"];
+const LETTERS: [&str; 4] = ["b", "c", "d", "e"];
 
 /// How shares of time are found.
 pub(super) const PROFILE: &str = "The shares are of processor time, by stacks sampled at the system's ticks (some 250 a second \
@@ -120,30 +125,33 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
         "utilization %",
         "offered load %",
         "transactions/s",
-        "of its peak %",
+        "least",
+        "most",
+        "of its peak",
+        "low",
+        "high",
         "lock waits in 100",
         "lock wait us",
         "deadlocks in 100",
     ])];
     for curve in &curves {
-        for sample in &curve.samples {
+        for point in &curve.points {
             let mut cells =
-                vec![curve.kind.name(), curve.system.name().to_owned(), sample.clients.to_string()];
-            let of_peak = sample.per_s() * 100.0 / curve.peak().per_s();
-            cells.extend(
-                [sample.utilization(), sample.offered(), sample.per_s(), of_peak]
-                    .map(|figure| format!("{figure:.0}")),
-            );
-            cells.push(format!("{:.2}", sample.per_100(sample.locks.waits)));
-            cells.push(format!("{:.2}", sample.lock_wait_us()));
-            cells.push(format!("{:.3}", sample.per_100(sample.locks.deadlocks)));
+                vec![curve.kind.name(), curve.system.name().to_owned(), point.first().clients.to_string()];
+            let loads = [point.median(Sample::utilization), point.median(Sample::offered)];
+            cells.extend(loads.map(|figure| format!("{figure:.0}")));
+            cells.extend(whole(point.spread(Sample::per_s)));
+            cells.extend(ratios(point.against(curve.peak(), Sample::per_s)));
+            cells.push(format!("{:.2}", point.median(|sample| sample.per_100(sample.locks.waits))));
+            cells.push(format!("{:.2}", point.median(Sample::lock_wait_us)));
+            cells.push(format!("{:.3}", point.median(|sample| sample.per_100(sample.locks.deadlocks))));
             table.push(cells);
         }
     }
     let panel = |kind: &Kind| {
         let of_kind = curves.iter().filter(|curve| curve.kind == *kind);
         let series = of_kind.enumerate().map(|(colour, curve)| {
-            let points = by_offered(&curve.samples, Sample::per_s);
+            let points = by_offered(&curve.points, per_s);
             Series::new(curve.system.name(), Look::Measured, colour, points)
         });
         Panel {
@@ -152,23 +160,23 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
         }
     };
     let of = |kind: Kind, system| curves.iter().find(|curve| curve.kind == kind && curve.system == system);
-    let ratio = |kind: &Kind| {
+    let beside = |kind: &Kind| {
         let (ours, base) = of(*kind, System::DataOriented).zip(of(*kind, System::Central))?;
-        let last = ours.last().per_s();
-        let (against, kept) = (last / base.last().per_s(), last * 100.0 / ours.peak().per_s());
-        Some(format!("{against:.2} of it and {kept:.0}% of its own peak on {}", kind.name()))
+        let against = ratio(ours.last().against(base.last(), Sample::per_s));
+        let kept = ratio(ours.last().against(ours.peak(), Sample::per_s));
+        Some(format!("{against} of it, and {kept} of its own peak, on {}", kind.name()))
     };
-    let ratios: Vec<String> = kinds.iter().filter_map(ratio).collect();
+    let ratios: Vec<String> = kinds.iter().filter_map(beside).collect();
     let text = format!(
         "Figure 6: throughput against the offered CPU load: the processors in use, and the threads that wait for one (by the \
          kernel's account of its run queues). The paper: the Baseline does not scale, most of all on TM1, and collapses past \
          100% in all three, as threads are preempted within contended critical sections; DORA scales and stays high, with up \
          to 4.8 times the Baseline's throughput. Here, under the highest load ({} clients), data-oriented, against \
          central locks' throughput, has {}. {RAN} {} {}\n\n{}",
-        curves.first().map_or(0, |curve| curve.last().clients),
+        curves.first().map_or(0, |curve| curve.last().first().clients),
         ratios.join(", "),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&kinds), seconds(lab)),
+        setting(lab, &Sizes::of(lab).describe(&kinds), seconds(lab)),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(kinds.iter().map(panel).collect()), text })
@@ -188,30 +196,32 @@ pub fn peak(lab: &Lab) -> Result<Figure, FigureError> {
         "workload",
         "system",
         "peak transactions/s",
+        "least",
+        "most",
         "clients",
         "utilization %",
         "against central locks",
+        "low",
+        "high",
     ])];
     let mut bars = Vec::new();
     for kind in kinds {
         let of_kind = || curves.iter().filter(|curve| curve.kind == kind);
         let central = of_kind().find(|curve| curve.system == System::Central);
-        let base = central.map_or(f64::NAN, |curve| curve.peak().per_s());
+        let base = central.expect("central locks are one of the systems").peak();
         for curve in of_kind() {
             let peak = curve.peak();
-            let ratio = peak.per_s() / base;
-            table.push(vec![
-                kind.name(),
-                curve.system.name().to_owned(),
-                format!("{:.0}", peak.per_s()),
-                peak.clients.to_string(),
-                format!("{:.0}", peak.utilization()),
-                format!("{ratio:.2}"),
-            ]);
+            let against = peak.against(base, Sample::per_s);
+            let utilization = peak.median(Sample::utilization);
+            let mut cells = vec![kind.name(), curve.system.name().to_owned()];
+            cells.extend(whole(peak.spread(Sample::per_s)));
+            cells.extend([peak.first().clients.to_string(), format!("{utilization:.0}")]);
+            cells.extend(ratios(against));
+            table.push(cells);
             bars.push(Bar {
                 label: format!("{}, {}", kind.name(), short(curve.system)),
-                parts: vec![ratio],
-                note: format!("{ratio:.2}; {:.0}/s at {:.0}% CPU", peak.per_s(), peak.utilization()),
+                parts: vec![against.median],
+                note: format!("{}; {:.0}/s at {utilization:.0}% CPU", ratio(against), per_s(peak)),
                 is_paper: false,
             });
         }
@@ -229,7 +239,7 @@ pub fn peak(lab: &Lab) -> Result<Figure, FigureError> {
          {RAN} {} {}\n\n{}",
         super::run::client_counts(lab),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&kinds), seconds(lab)),
+        setting(lab, &Sizes::of(lab).describe(&kinds), seconds(lab)),
         markdown(&table)
     );
     let title = "Peak throughput, of the conventional engine's with central locks".to_owned();

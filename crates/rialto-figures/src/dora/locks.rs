@@ -1,13 +1,15 @@
 //! dora-5: locks acquired by 100 transactions, by kind.
 
+use rialto::isolate::LockCounters;
 use rialto_measure::chart::{Bar, Picture};
-use rialto_measure::text::{row, say};
+use rialto_measure::text::row;
 use rialto_workloads::tpcc;
 
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::by_load::short;
-use super::run::{Clients, cores, measure};
-use super::workload::{Kind, Sizes, on_each};
+use super::curve::{Curve, measure_all};
+use super::run::{Clients, cores};
+use super::workload::{Kind, Sizes};
 use super::{System, setting};
 
 const KINDS: [&str; 3] = ["row-level", "higher level", "local"];
@@ -19,23 +21,18 @@ const KINDS: [&str; 3] = ["row-level", "higher level", "local"];
 pub fn by_kind(lab: &Lab) -> Result<Figure, FigureError> {
     let window = lab.on_the_clock()?;
     let kinds = [Kind::Tm1, Kind::TpcB, Kind::TpcC(tpcc::Name::OrderStatus), Kind::TpcC(tpcc::Name::Payment)];
-    let mut found = Vec::new();
-    for system in System::ALL {
-        on_each(system, &kinds, &Sizes::of(lab), |loaded, kind| {
-            let sample = measure(lab, loaded, Clients::blocking(cores()), window)?;
-            let counts = [sample.locks.row, sample.locks.higher, sample.locks.local];
-            let locks = counts.map(|count| sample.per_100(count));
-            say(&format!("  {}, {}: {locks:.0?} in 100", kind.name(), system.name()));
-            found.push((kind, system, locks));
-            Ok(())
-        })?;
-    }
+    let curves = measure_all(lab, &kinds, &[Clients::blocking(cores())], window)?;
     let mut header = row(["workload", "system"]);
     header.extend(KINDS.map(|kind| format!("{kind} locks in 100")));
     header.extend(row(["row-level to higher level", "the paper's text"]));
     let (mut table, mut bars) = (vec![header], Vec::new());
     for kind in kinds {
-        for (_, system, locks) in found.iter().filter(|(of, ..)| *of == kind) {
+        for Curve { system, points, .. } in curves.iter().filter(|curve| curve.kind == kind) {
+            let median = |count: fn(&LockCounters) -> u64| {
+                points[0].median(|sample| sample.per_100(count(&sample.locks)))
+            };
+            let locks =
+                [median(|locks| locks.row), median(|locks| locks.higher), median(|locks| locks.local)];
             let mut cells = vec![kind.name(), system.name().to_owned()];
             cells.extend(locks.map(|count| format!("{count:.0}")));
             let ratio = locks[0] / locks[1];
@@ -59,7 +56,7 @@ pub fn by_kind(lab: &Lab) -> Result<Figure, FigureError> {
          transaction takes them, also where they cost it one exchange. {} {}\n\n{}",
         cores(),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&kinds), window.as_secs_f64()),
+        setting(lab, &Sizes::of(lab).describe(&kinds), window.as_secs_f64()),
         markdown(&table)
     );
     let title = "Locks acquired by 100 transactions".to_owned();
@@ -77,8 +74,8 @@ fn paper(kind: Kind, system: System) -> &'static str {
         (Kind::TpcB, System::Central) => "2 : 1",
         (Kind::TpcC(tpcc::Name::OrderStatus), System::Central) => "more than 2 : 1",
         (Kind::TpcC(tpcc::Name::Payment), System::Central) => "19 locks each",
-        (Kind::TpcC(tpcc::Name::Payment), System::DataOriented) => "1 central lock each",
-        (_, System::DataOriented) => "hardly any central lock",
+        (Kind::TpcC(tpcc::Name::Payment), System::DataOriented | System::Bound) => "1 central lock each",
+        (_, System::DataOriented | System::Bound) => "hardly any central lock",
         _ => "",
     }
 }

@@ -12,8 +12,9 @@
 //! | [`locks`] | dora-5; [`response`]: dora-7 |
 //! | [`accesses`] | dora-10; [`aborts`]: dora-11 |
 //!
-//! The paper's machine had 64 hardware contexts. Figures that need that many are drawn over what there is, and past it by
-//! more clients than processors; of the paper's curves only what its text says is known here.
+//! The paper's machine had 64 hardware contexts. Figures that need that many are drawn over the processors that there
+//! are, and past 100% load by more clients than processors. Of the paper's curves only what its text says is known
+//! here.
 
 pub mod aborts;
 pub mod accesses;
@@ -28,6 +29,7 @@ pub mod run_queue;
 pub mod system;
 pub mod workload;
 
+use super::Lab;
 use crate::point::machine;
 pub use system::System;
 
@@ -36,6 +38,12 @@ const RAN: &str =
     "Throughput counts transactions that ran to an end, those of TM1 that fail by its rules included.";
 
 /// The end of a paragraph: sizes and machine.
-fn setting(sizes: &str, seconds: f64) -> String {
-    format!("{sizes}. {seconds} s each, tables verified at the end. On {}.", machine())
+fn setting(lab: &Lab, sizes: &str, seconds: f64) -> String {
+    format!(
+        "{sizes}. Medians of {} rounds of {seconds} s a point, each round with tables that are loaded anew and verified at its end; a \
+         ratio is the median of the rounds' ratios, with its interval by the sign test (of fewer than five rounds: the least and \
+         the most). On {}.",
+        lab.rounds,
+        machine()
+    )
 }

@@ -1,7 +1,7 @@
 //! [`Split`]: a profile by what the engine was doing, as in the paper's time breakdowns.
 //!
-//! A stack is judged from the innermost frame outwards: the first of the kernel's source files says whose work it is, and
-//! what waits or wakes on the way there is that one's contention.
+//! A stack is judged from the innermost frame outwards. The first source file of the kernel on it decides which part
+//! the sample belongs to. If a function that waits or wakes lies further in, the sample is contention of that part.
 
 use rialto_measure::profile::{Place, Profile, Symbols};
 

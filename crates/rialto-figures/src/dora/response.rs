@@ -1,14 +1,16 @@
 //! dora-7: response times of a single client.
 
 use rialto_measure::chart::{Bar, Picture};
-use rialto_measure::text::{row, say};
+use rialto_measure::text::row;
 use rialto_workloads::tatp;
 use rialto_workloads::tpcc;
 
+use super::super::rounds::{ratio, ratios};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::by_load::short;
-use super::run::{Clients, Sample, cores, measure};
-use super::workload::{Kind, Sizes, on_each};
+use super::curve::measure_all;
+use super::run::{Clients, Sample, cores};
+use super::workload::{Kind, Sizes};
 use super::{System, setting};
 
 /// "TPC-C NewOrder transactions are executed 60% faster under DORA": the time is 1/1.6 of the Baseline's (section 5.3), or
@@ -24,54 +26,48 @@ pub fn single(lab: &Lab) -> Result<Figure, FigureError> {
     let window = lab.on_the_clock()?;
     let update = Kind::Tm1Only(tatp::Name::UpdateSubscriberData);
     let kinds = [update, Kind::TpcB, Kind::TpcC(OrderStatus), Kind::TpcC(Payment), Kind::TpcC(NewOrder)];
-    let mut found: Vec<(Kind, System, Sample)> = Vec::new();
-    for system in System::AND_BOUND {
-        on_each(system, &kinds, &Sizes::of(lab), |loaded, kind| {
-            let sample = measure(lab, loaded, Clients::blocking(1), window)?;
-            say(&format!("  {}, {}: {:.2} us", kind.name(), system.name(), sample.response_us));
-            found.push((kind, system, sample));
-            Ok(())
-        })?;
-    }
+    let curves = measure_all(lab, &kinds, &[Clients::blocking(1)], window)?;
     let mut table = vec![row([
         "transaction",
         "system",
         "mean response time us",
         "median us",
         "against central locks",
+        "low",
+        "high",
         "median against central locks",
+        "median's low",
+        "median's high",
         "utilization %",
         "the paper's DORA against its Baseline",
     ])];
     let mut bars = Vec::new();
     for kind in kinds {
-        let of_kind = || found.iter().filter(|(of, ..)| *of == kind);
-        let central = of_kind().find(|(_, system, _)| *system == System::Central);
-        let base = central.map_or(f64::NAN, |(.., sample)| sample.response_us);
-        let base_p50 = central.map_or(f64::NAN, |(.., sample)| sample.response_p50_us);
+        let of_kind = || curves.iter().filter(|curve| curve.kind == kind);
+        let central = of_kind().find(|curve| curve.system == System::Central);
+        let base = &central.expect("central locks are one of the systems").points[0];
         let is_new_order = kind == Kind::TpcC(NewOrder);
-        for (_, system, sample) in of_kind() {
-            let ratio = sample.response_us / base;
-            let paper = match (is_new_order, system) {
+        for curve in of_kind() {
+            let point = &curve.points[0];
+            let mean = point.median(|sample| sample.response_us);
+            let against = point.against(base, |sample| sample.response_us);
+            let paper = match (is_new_order, curve.system) {
                 (true, System::DataOriented | System::Bound) => {
                     PAPER_NEW_ORDER.map(|ratio| format!("{ratio:.2}")).join(" or ")
                 }
                 _ => String::new(),
             };
-            table.push(vec![
-                kind.name(),
-                system.name().to_owned(),
-                format!("{:.2}", sample.response_us),
-                format!("{:.2}", sample.response_p50_us),
-                format!("{ratio:.2}"),
-                format!("{:.2}", sample.response_p50_us / base_p50),
-                format!("{:.0}", sample.utilization()),
-                paper,
-            ]);
+            let p50 = |sample: &Sample| sample.response_p50_us;
+            let mut cells = vec![kind.name(), curve.system.name().to_owned()];
+            cells.extend([mean, point.median(p50)].map(|time| format!("{time:.2}")));
+            cells.extend(ratios(against));
+            cells.extend(ratios(point.against(base, p50)));
+            cells.extend([format!("{:.0}", point.median(Sample::utilization)), paper]);
+            table.push(cells);
             bars.push(Bar {
-                label: format!("{}, {}", kind.name(), short(*system)),
-                parts: vec![ratio],
-                note: format!("{ratio:.2}; {:.1} us", sample.response_us),
+                label: format!("{}, {}", kind.name(), short(curve.system)),
+                parts: vec![against.median],
+                note: format!("{}; {mean:.1} us", ratio(against)),
                 is_paper: false,
             });
         }
@@ -92,7 +88,7 @@ pub fn single(lab: &Lab) -> Result<Figure, FigureError> {
          Of TM1 those are counted that succeed. {} {}\n\n{}",
         cores(),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&kinds), window.as_secs_f64()),
+        setting(lab, &Sizes::of(lab).describe(&kinds), window.as_secs_f64()),
         markdown(&table)
     );
     let title =

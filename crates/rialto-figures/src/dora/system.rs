@@ -19,9 +19,7 @@ pub enum System {
 
 impl System {
     /// In the order in which they are shown.
-    pub const ALL: [System; 3] = [System::Central, System::Thin, System::DataOriented];
-    /// The same, and the bound one.
-    pub const AND_BOUND: [System; 4] = [System::Central, System::Thin, System::DataOriented, System::Bound];
+    pub const ALL: [System; 4] = [System::Central, System::Thin, System::DataOriented, System::Bound];
 
     /// For tables and pictures.
     pub fn name(self) -> &'static str {
@@ -46,16 +44,10 @@ impl System {
         }
     }
 
-    /// Whether the workloads' transactions are calls of their flows, where they can be closures, too: what tells the one
-    /// what goes where costs the others something.
-    pub fn by_calls(self) -> bool {
-        matches!(self, System::DataOriented | System::Bound)
-    }
-
     /// What the systems are, for a paragraph.
-    pub const LEGEND: &'static str = "*Central locks* is the conventional engine with its central lock manager, the paper's \
-        Baseline; *thin locks* the same with locks in the records' own headers, this program's default, whose transactions that \
-        only read lock no rows; *data-oriented* the data-oriented engine, by calls of flows: a thread runs a phase in place while it has \
-        the phase's executors, that is their local lock tables, for itself. Where *threads* are named, these own the executors, and calls \
-        go from one to the other.";
+    pub const LEGEND: &'static str = "On every system clients call the same procedures, and wait for each call. *Central locks* is the \
+        conventional engine with its central lock manager, the paper's Baseline; *thin locks* the same with locks in the records' own \
+        headers, this program's default, whose transactions that only read lock no rows; *data-oriented* the data-oriented engine in \
+        place: a thread runs a phase of its call itself while it has the phase's executors, that is their local lock tables, leased; \
+        *threads* the same engine with threads that own the executors: every call is handed to them.";
 }

@@ -184,8 +184,6 @@ const LOG_BYTES_MAX: u64 = 8 << 30;
 /// How the tables are run on.
 #[derive(Debug, Clone, Default)]
 pub struct Way {
-    /// As calls of procedures (where there is a choice: TPC-C has nothing else).
-    pub by_calls: bool,
     /// Procedures instead of the workload's of the same name.
     pub instead: Vec<Procedure>,
     /// Executors, if not as many as the system has by itself; and as many threads, if they have some.
@@ -236,10 +234,10 @@ impl Loaded {
         let run: Result<Box<dyn Run>, ShapeError> = match kind {
             Kind::Tm1 | Kind::Tm1Only(_) => Tatp::open_or_load(&database, sizes.tm1, kind.tm1_mix(), quiet)
                 .and_then(|(tatp, _)| {
-                    watched(tatp.by_calls(way.by_calls), |tatp, kind| tatp.set_mix(kind.tm1_mix()))
+                    watched(tatp.by_calls(true), |tatp, kind| tatp.set_mix(kind.tm1_mix()))
                 }),
             Kind::TpcB => Tpcb::open_or_load(&database, sizes.tpcb, quiet)
-                .and_then(|(bank, _)| watched(bank.by_calls(way.by_calls), |_, _| {})),
+                .and_then(|(bank, _)| watched(bank.by_calls(true), |_, _| {})),
             Kind::TpcC(_) => Tpcc::open_or_load(&database, sizes.tpcc, kind.tpcc_mix(), quiet)
                 .and_then(|(tpcc, _)| watched(tpcc, |tpcc, kind| tpcc.set_mix(kind.tpcc_mix()))),
         };
@@ -325,11 +323,11 @@ pub fn on_each(
     system: System,
     kinds: &[Kind],
     sizes: &Sizes,
+    way: &Way,
     mut visit: impl FnMut(&mut Loaded, Kind) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
-    let way = Way { by_calls: system.by_calls(), ..Way::default() };
     for kinds in kinds.chunk_by(|one, next| one.shares_tables_with(*next)) {
-        let mut loaded = Loaded::new(system, kinds[0], sizes, &way)?;
+        let mut loaded = Loaded::new(system, kinds[0], sizes, way)?;
         for &kind in kinds {
             loaded.set(kinds[0], kind);
             visit(&mut loaded, kind)?;

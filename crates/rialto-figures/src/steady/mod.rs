@@ -4,11 +4,10 @@
 //! Where a window begins and ends the program leaves marks that tools see: a call of a function that callgrind is told
 //! to dump its counts at, and a system call that names the window. [`count`] runs the program under these tools.
 //!
-//! What makes it steady: the random choices come from a fixed seed, nothing is flushed by the clock (the client itself
-//! writes the log, after every [`SYNC_EVERY`] transactions at level 1, with each at level 3), the way in which it is
-//! written is given, no checkpoint begins, and all windows on one database stay in the half of its first log file in
-//! which no other file is prepared. All threads are
-//! counted.
+//! The figures are steady for these reasons. The random choices come from a fixed seed. Nothing is flushed by the
+//! clock: the client itself writes the log, after every [`SYNC_EVERY`] transactions at level 1, with each at level 3.
+//! The way in which the log is written is given. No checkpoint begins. All windows on one database stay in the half of
+//! its first log file in which no other file is prepared. All threads are counted.
 
 mod cards;
 pub mod count;

@@ -1,4 +1,4 @@
-//! [`Subscribers`]: TATP's transactions, each alone and all in their mix. Those that do not succeed count like the others.
+//! [`Subscribers`]: TATP's transactions, each alone and all in their mix. Those that do not succeed are counted, too.
 
 use std::time::Instant;
 

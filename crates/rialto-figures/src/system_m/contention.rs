@@ -1,10 +1,11 @@
 //! m-4.2: lock contention with spooling and non-spooling checkpointers (table 4.2).
 
 use rialto_measure::chart::{Bar, Picture};
-use rialto_measure::text::{row, say};
+use rialto_measure::text::row;
 
+use super::super::rounds::ratios;
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::run::{Sample, Setting, measure};
+use super::run::{Sample, Setting, measure_all};
 use super::{Strategy, strategy};
 use crate::point::machine;
 
@@ -36,61 +37,81 @@ fn percent((requests, conflicting): Requests) -> f64 {
 /// A run that fails.
 pub fn by_spooling(lab: &Lab) -> Result<Figure, FigureError> {
     let window = lab.on_the_clock()? * SECONDS;
+    let more = MORE.map(|strategy| (strategy, None));
+    let rows: Vec<(Strategy, usize, Option<Requests>)> = PAPER
+        .into_iter()
+        .chain(more)
+        .flat_map(|(strategy, paper)| [0, 1].map(|number| (strategy, number, paper.map(|both| both[number]))))
+        .collect();
+    let name = |strategy: &Strategy, number: usize| format!("{}, {}", strategy.name(), SPOOLED[number].0);
+    let setting = |(strategy, number, _): &(Strategy, usize, _)| {
+        let setting = Setting { spool: SPOOLED[*number].1, ..Setting::of_paper(*strategy) };
+        (name(strategy, *number), setting)
+    };
+    let settings: Vec<_> = rows.iter().map(setting).collect();
+    let points = measure_all(lab, &settings, window)?;
     let mut table = vec![row([
         "strategy",
         "checkpointer",
         "lock requests",
         "conflicting",
         "contention %",
+        "low",
+        "high",
+        "contention of the spooling one's",
+        "of it, low",
+        "of it, high",
         "transactions/s",
+        "throughput of the spooling one's",
+        "of that, low",
+        "of that, high",
         "paper: lock requests",
         "paper: conflicting",
         "paper: contention %",
     ])];
     let mut bars = Vec::new();
-    let more = MORE.map(|strategy| (strategy, None));
-    for (strategy, paper) in PAPER.into_iter().chain(more) {
-        for (number, (name, spool)) in SPOOLED.into_iter().enumerate() {
-            let setting = Setting { spool, ..Setting::of_paper(strategy) };
-            let Some(sample) = measure(lab, &setting, window)? else { continue };
-            let Sample { lock_requests, conflicting, .. } = sample;
-            let found = percent((lock_requests, conflicting));
-            let per_s = sample.per_s().mean;
-            say(&format!("  {}, {name}: {conflicting} of {lock_requests}, {per_s:.0}/s", strategy.name()));
-            let mut cells =
-                vec![strategy.name(), name.to_owned(), lock_requests.to_string(), conflicting.to_string()];
-            cells.push(format!("{found:.4}"));
-            cells.push(format!("{per_s:.0}"));
-            let label = format!("{}, {name}", strategy.name());
-            bars.push(Bar {
-                label: label.clone(),
-                parts: vec![found],
-                note: format!("{found:.4}%"),
-                is_paper: false,
-            });
-            match paper.map(|both| both[number]) {
-                Some(requests) => {
-                    let (total, conflicts) = requests;
-                    let theirs = percent(requests);
-                    cells.extend([total.to_string(), conflicts.to_string(), format!("{theirs:.4}")]);
-                    bars.push(Bar {
-                        label: format!("{label}, the paper's"),
-                        parts: vec![theirs],
-                        note: format!("{theirs:.4}%"),
-                        is_paper: true,
-                    });
-                }
-                None => cells.extend(vec![String::new(); 3]),
+    for (position, ((strategy, number, paper), point)) in rows.iter().zip(&points).enumerate() {
+        let Some(point) = point else { continue };
+        let spooling = points[position - number].as_ref().expect("spooling is refused by no strategy alone");
+        let sum = |count: fn(&Sample) -> u64| point.samples().iter().map(count).sum::<u64>().to_string();
+        let mut cells = vec![strategy.name(), SPOOLED[*number].0.to_owned()];
+        cells.extend([sum(|one| one.lock_requests), sum(|one| one.conflicting)]);
+        let found = point.interval(Sample::contention);
+        cells.extend([found.median, found.low, found.high].map(|percent| format!("{percent:.4}")));
+        cells.extend(ratios(point.against(spooling, Sample::contention)));
+        cells.push(format!("{:.0}", point.median(Sample::per_s)));
+        cells.extend(ratios(point.against(spooling, Sample::per_s)));
+        let label = name(strategy, *number);
+        bars.push(Bar {
+            label: label.clone(),
+            parts: vec![found.median],
+            note: format!("{:.4}%", found.median),
+            is_paper: false,
+        });
+        match paper {
+            Some(requests) => {
+                let (total, conflicts) = *requests;
+                let theirs = percent(*requests);
+                cells.extend([total.to_string(), conflicts.to_string(), format!("{theirs:.4}")]);
+                bars.push(Bar {
+                    label: format!("{label}, the paper's"),
+                    parts: vec![theirs],
+                    note: format!("{theirs:.4}%"),
+                    is_paper: true,
+                });
             }
-            table.push(cells);
+            None => cells.extend(vec![String::new(); 3]),
         }
+        table.push(cells);
     }
     let seconds = window.as_secs_f64();
     let text = format!(
         "Table 4.2. Ours are the locks on rows and tables that transactions asked for with the latches of segments that sweeps \
          did (the only lock that our checkpointer takes), and how often one was not free: a lock for a transaction, a latch for \
-         a commit that a sweep copied the segment of, or, unspooled, wrote it, or a latch for the sweep. Sweeps without a pause, {seconds} s each. The paper's are all lock requests, and those that \
-         blocked; its unspooled runs were longer. On {}.\n\n{}",
+         a commit that a sweep copied the segment of, or, unspooled, wrote it, or a latch for the sweep. Sweeps without a pause, \
+         {} rounds of {seconds} s each: requests and conflicts are sums, the other figures medians with intervals by the sign test. \
+         The paper's are all lock requests, and those that blocked; its unspooled runs were longer. On {}.\n\n{}",
+        lab.rounds,
         machine(),
         markdown(&table)
     );

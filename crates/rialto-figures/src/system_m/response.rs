@@ -1,14 +1,12 @@
-//! m-4.3: response times at several lengths of the request queue (table 4.3, and what section 4.3 expects of the length).
+//! m-4.3: response times at several lengths of the request queue (table 4.3), and the effect of the length that
+//! section 4.3 expects.
 
-use std::time::Duration;
-
-use rialto_measure::RunError;
 use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
-use rialto_measure::confidence::{BATCHES, Confidence};
-use rialto_measure::text::{row, say};
+use rialto_measure::text::row;
 
+use super::super::rounds::ratios;
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::run::{Sample, Setting, measure};
+use super::run::{Sample, Setting, measure_all};
 use super::{Strategy, strategy};
 use crate::point::machine;
 
@@ -24,30 +22,19 @@ const QUEUES: [usize; 5] = [1, 8, 64, 512, 4096];
 /// How many times `--seconds` each is measured.
 const SECONDS: u32 = 4;
 
-/// How often a window without a response is tried again: other work may have all processors for as long as a short one.
-const AGAIN_MAX: usize = 20;
-
-/// A sample with its response times. None if this program does not have the strategy, or refuses it.
-fn answered(
-    lab: &Lab,
-    setting: &Setting,
-    window: Duration,
-) -> Result<Option<(Sample, Confidence)>, RunError> {
-    for _ in 0..AGAIN_MAX {
-        let Some(sample) = measure(lab, setting, window)? else { return Ok(None) };
-        if let Some(response) = sample.response_us() {
-            return Ok(Some((sample, response)));
-        }
-    }
-    Err(RunError::Usage(format!("no request was answered within {window:?}; give more --seconds")))
-}
-
 /// Table 4.3.
 ///
 /// # Errors
 /// A run that fails.
 pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
     let window = lab.on_the_clock()? * SECONDS;
+    let rows = PAPER.map(|(strategy, _)| QUEUES.map(|queue| (strategy, queue)));
+    let setting = |(strategy, queue): &(Strategy, usize)| {
+        let setting = Setting { queue: *queue, ..Setting::of_paper(*strategy) };
+        (format!("{}, queue {queue}", strategy.name()), setting)
+    };
+    let settings: Vec<_> = rows.as_flattened().iter().map(setting).collect();
+    let points = measure_all(lab, &settings, window)?;
     let mut table = vec![row([
         "strategy",
         "queue",
@@ -55,24 +42,33 @@ pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
         "low",
         "high",
         "transactions/s",
+        "throughput of the next shorter queue's",
+        "of it, low",
+        "of it, high",
         "paper: response time s",
         "paper: low",
         "paper: high",
     ])];
     let (mut times, mut rates) = (Vec::new(), Vec::new());
-    for (colour, (strategy, paper)) in PAPER.into_iter().enumerate() {
+    for (colour, ((strategy, paper), points)) in
+        PAPER.into_iter().zip(points.chunks(QUEUES.len())).enumerate()
+    {
         let (mut by_time, mut by_rate) = (Vec::new(), Vec::new());
-        for queue in QUEUES {
-            let setting = Setting { queue, ..Setting::of_paper(strategy) };
-            let Some((sample, response)) = answered(lab, &setting, window)? else { break };
-            let per_s = sample.per_s().mean;
-            say(&format!("  {}, queue {queue}: {response}, {per_s:.0}/s", strategy.name()));
+        let mut shorter = None;
+        for (queue, point) in QUEUES.into_iter().zip(points) {
+            let Some(point) = point else { continue };
+            let response = point.interval(Sample::response_us);
+            let per_s = point.median(Sample::per_s);
             let mut cells = vec![strategy.name(), queue.to_string()];
-            cells.extend([response.mean, response.low, response.high].map(|us| format!("{us:.1}")));
+            cells.extend([response.median, response.low, response.high].map(|us| format!("{us:.1}")));
             cells.push(format!("{per_s:.0}"));
+            match shorter.replace(point) {
+                Some(shorter) => cells.extend(ratios(point.against(shorter, Sample::per_s))),
+                None => cells.extend(vec![String::new(); 3]),
+            }
             cells.extend(paper.map(|seconds| format!("{seconds:.2}")));
             table.push(cells);
-            by_time.push((queue as f64, response.mean / 1e3));
+            by_time.push((queue as f64, response.median / 1e3));
             by_rate.push((queue as f64, per_s));
         }
         times.push(Series::new(strategy.name(), Look::Measured, colour, by_time));
@@ -92,10 +88,11 @@ pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
     let seconds = window.as_secs_f64();
     let text = format!(
         "Table 4.3. From a request's put on the request queue to the take of its response, one message server that keeps the \
-         queue full, sweeps without a pause and unspooled, {seconds} s each; intervals are 90% by the method of batch means, \
-         {BATCHES} batches. The paper's queue was \"much larger than necessary\", and it expects that response times can be \
+         queue full, sweeps without a pause and unspooled; medians of the mean response times of {} rounds of {seconds} s, with \
+         intervals by the sign test. The paper's queue was \"much larger than necessary\", and it expects that response times can be \
          lowered significantly, with little or no loss of throughput, by a shorter one: the second picture shows from which \
          length on. What a short queue leaves is the wait for the log. On {}.\n\n{}",
+        lab.rounds,
         machine(),
         markdown(&table)
     );

@@ -1,4 +1,4 @@
-//! One setting of the servers on the disk, measured: loaded, run, verified, and gone.
+//! One setting of the servers on the disk: its database is loaded, run, measured, verified and removed.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use rialto::engine::servers::TransactionServerStats;
 use rialto::io::FileDisk;
 use rialto::{Checkpointing, Database, Logging, Metrics, Options, ServerTimes, TransactionServerOptions};
 use rialto_measure::RunError;
-use rialto_measure::confidence::Confidence;
-use rialto_measure::driver::{Batch, Driven, Load, Observer, Outcome};
+use rialto_measure::driver::{Batch, Driven, Load, Observer};
 use rialto_measure::text::say;
 use rialto_workloads::card::{Card, CardServers, Mix, Shape};
 use rialto_workloads::workload::Audited;
 
 use super::super::Lab;
 use super::super::point::{Home, ms};
+use super::super::rounds::{Rounds, in_order};
 use super::Strategy;
 
 /// How long a sweep of the product's default may take here: its own 30 s are longer than a window.
@@ -39,20 +39,22 @@ pub struct Setting {
     pub spool: bool,
     /// The length of the request queue.
     pub queue: usize,
+    /// Whether a black/white sweep copies next what was in the way of a transaction that it aborted.
+    pub hints: bool,
 }
 
 /// The request queue of those experiments that are not about its length.
 pub const QUEUE: usize = 256;
 
 impl Setting {
-    /// As the paper's table 4.1 has it: unpaced and unspooled.
+    /// As the paper's table 4.1 has it: unpaced and unspooled, black/white sweeps in their own order.
     pub fn of_paper(strategy: Strategy) -> Setting {
-        Setting { strategy: Some(strategy), pace: Pace::Unpaced, spool: false, queue: QUEUE }
+        Setting { strategy: Some(strategy), pace: Pace::Unpaced, spool: false, queue: QUEUE, hints: false }
     }
 
     /// Without logging and checkpoints.
     pub fn off() -> Setting {
-        Setting { strategy: None, pace: Pace::Unpaced, spool: true, queue: QUEUE }
+        Setting { strategy: None, pace: Pace::Unpaced, spool: true, queue: QUEUE, hints: true }
     }
 
     fn options(&self) -> Option<Options> {
@@ -61,7 +63,7 @@ impl Setting {
             return Some(Options { logging: Logging::None, checkpoint: Checkpointing::None, ..defaults });
         };
         let (checkpoint, logging) = strategy.here()?;
-        let options = Options { checkpoint, logging, ..defaults };
+        let options = Options { checkpoint, logging, straddling_hints: self.hints, ..defaults };
         Some(match self.pace {
             Pace::Unpaced => {
                 Options { checkpoint_interval: Duration::ZERO, sweep_bytes_per_s: Some(0), ..options }
@@ -80,8 +82,6 @@ pub struct Sample {
     pub window: Duration,
     /// Processor time of the servers.
     pub servers: ServerTimes,
-    /// Transactions a second, by equal parts of the window.
-    pub rates: Vec<f64>,
     /// Response times, by equal parts of the window.
     pub batches: Vec<Batch>,
     /// Locks that transactions asked for, and latches of segments that sweeps did.
@@ -95,38 +95,28 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Both together.
-    pub fn add(&mut self, other: Sample) {
-        self.committed += other.committed;
-        self.window += other.window;
-        self.servers = ServerTimes {
-            transaction: self.servers.transaction + other.servers.transaction,
-            log: self.servers.log + other.servers.log,
-            checkpoint: self.servers.checkpoint + other.servers.checkpoint,
-            message: self.servers.message + other.servers.message,
-        };
-        self.rates.extend(other.rates);
-        self.batches.extend(other.batches);
-        self.lock_requests += other.lock_requests;
-        self.conflicting += other.conflicting;
-        self.restarted += other.restarted;
-        self.checkpoints += other.checkpoints;
+    /// Transactions a second.
+    pub fn per_s(&self) -> f64 {
+        self.committed as f64 / self.window.as_secs_f64().max(1e-9)
     }
 
-    /// Transactions a second, with their interval.
-    pub fn per_s(&self) -> Confidence {
-        let mean = self.committed as f64 / self.window.as_secs_f64().max(1e-9);
-        Confidence::of(mean, &self.rates).unwrap_or(Confidence { mean, low: mean, high: mean, batches: 0 })
+    /// Processor time of all servers in microseconds a transaction.
+    pub fn all_servers_us(&self) -> f64 {
+        self.server_us().iter().sum()
     }
 
-    /// Response times in microseconds, with their interval; none if there was no response.
-    pub fn response_us(&self) -> Option<Confidence> {
-        let there = self.batches.iter().filter(|batch| batch.responses > 0);
-        let means: Vec<_> =
-            there.clone().map(|batch| batch.sum_ns as f64 / 1e3 / batch.responses as f64).collect();
-        let (sum, count) =
-            there.fold((0, 0), |(sum, count), batch| (sum + batch.sum_ns, count + batch.responses));
-        Confidence::of(sum as f64 / 1e3 / count.max(1) as f64, &means)
+    /// The lock requests that were not free, in percent of all.
+    pub fn contention(&self) -> f64 {
+        self.conflicting as f64 * 100.0 / self.lock_requests.max(1) as f64
+    }
+
+    /// The mean response time in microseconds.
+    pub fn response_us(&self) -> f64 {
+        let (sum, count) = self
+            .batches
+            .iter()
+            .fold((0, 0), |(sum, count), batch| (sum + batch.sum_ns, count + batch.responses));
+        sum as f64 / 1e3 / count.max(1) as f64
     }
 
     /// Microseconds of processor time a transaction: transaction, checkpoint, log and message servers.
@@ -175,11 +165,50 @@ fn conflicting(metrics: &Metrics) -> u64 {
     metrics.locks.waits + metrics.latch_conflicts + metrics.checkpoints.latch_conflicts
 }
 
+/// Measures each setting in each of the lab's rounds, on a database of its own each time. None for a setting whose
+/// strategy this program does not have, or refuses.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_all(
+    lab: &Lab,
+    settings: &[(String, Setting)],
+    window: Duration,
+) -> Result<Vec<Option<Rounds<Sample>>>, RunError> {
+    let mut points: Vec<Option<Rounds<Sample>>> = settings.iter().map(|_| None).collect();
+    let numbers: Vec<usize> = (0..settings.len()).collect();
+    for round in 0..lab.rounds {
+        for number in in_order(round, &numbers) {
+            let (name, setting) = &settings[number];
+            let Some(sample) = answered(lab, setting, window)? else { continue };
+            say(&format!("  round {}, {name}: {:.0}/s", round + 1, sample.per_s()));
+            match &mut points[number] {
+                Some(point) => point.add(sample),
+                none => *none = Some(Rounds::begin(sample)),
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// How often a window without a response is tried again: other work may have all processors for as long as a short one.
+const AGAIN_MAX: usize = 20;
+
+fn answered(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Sample>, RunError> {
+    for _ in 0..AGAIN_MAX {
+        let sample = measure(lab, setting, window)?;
+        if sample.as_ref().is_none_or(|sample| sample.committed > 0) {
+            return Ok(sample);
+        }
+    }
+    Err(RunError::Usage(format!("no request was answered within {window:?}; give more --seconds")))
+}
+
 /// Runs a setting on a database of its own for `window`. None if this program does not have its strategy, or refuses it.
 ///
 /// # Errors
 /// Of the directory, and of transactions; cards that are inconsistent afterwards.
-pub fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Sample>, RunError> {
+fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Sample>, RunError> {
     let Some(options) = setting.options() else { return Ok(None) };
     let directory = lab.data.join(format!("figures-{}", std::process::id()));
     let home = Home::new(directory);
@@ -222,13 +251,11 @@ pub fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<
     if !verdict.consistent {
         return Err(RunError::Inconsistent(verdict.text));
     }
-    let Outcome { batches, window, .. } = &outcome;
-    let part_s = window.as_secs_f64() / batches.len().max(1) as f64;
+    let window = outcome.window;
     let sample = Sample {
         committed: outcome.committed(),
-        window: *window,
+        window,
         servers: ended.servers.since(&begun.servers),
-        rates: batches.iter().map(|batch| batch.responses as f64 / part_s).collect(),
         lock_requests: lock_requests(ended) - lock_requests(begun),
         conflicting: conflicting(ended) - conflicting(begun),
         restarted: server_ended.restarted - server_begun.restarted,

@@ -1,11 +1,12 @@
 //! m-4.1: throughput and processor time by server, for each checkpointing and logging strategy (table 4.1).
 
 use rialto_measure::chart::{Bar, Picture};
-use rialto_measure::confidence::BATCHES;
-use rialto_measure::text::{row, say};
+use rialto_measure::interval::Interval;
+use rialto_measure::text::row;
 
+use super::super::rounds::Rounds;
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::run::{PACED_INTERVAL, Pace, Sample, Setting, measure};
+use super::run::{PACED_INTERVAL, Pace, Sample, Setting, measure_all};
 use super::{Strategy, strategy};
 use crate::point::machine;
 
@@ -39,22 +40,24 @@ const PAPER: [Paper; 11] = [
 const PAPER_OFF_US: f64 = 8_000.0;
 const SERVERS: [&str; 4] = ["transaction server", "checkpoint server", "log server", "message servers"];
 const OFF: &str = "off";
+/// How many times `--seconds` a row is measured in each round.
+const WINDOWS: u32 = 4;
 
 /// A row of ours.
 struct Ours {
     name: String,
     paper: Option<&'static Paper>,
-    sample: Sample,
+    point: Rounds<Sample>,
 }
 
-/// How much less, in percent.
-fn lost(part: f64, of: f64) -> f64 {
-    (1.0 - part / of) * 100.0
+/// How much less than the base, in percent, from the ratios of the rounds.
+fn lost(ratio: Interval) -> [f64; 3] {
+    [ratio.median, ratio.high, ratio.low].map(|ratio| (1.0 - ratio) * 100.0)
 }
 
-/// How much more, in percent.
-fn more(part: f64, of: f64) -> f64 {
-    (part / of - 1.0) * 100.0
+/// How much more than the base, in percent, from the ratios of the rounds.
+fn more(ratio: Interval) -> [f64; 3] {
+    [ratio.median, ratio.low, ratio.high].map(|ratio| (ratio - 1.0) * 100.0)
 }
 
 /// Table 4.1.
@@ -63,44 +66,41 @@ fn more(part: f64, of: f64) -> f64 {
 /// A run that fails.
 pub fn by_strategy(lab: &Lab) -> Result<Figure, FigureError> {
     let rows = rows();
-    let mut samples: Vec<Option<Sample>> = rows.iter().map(|_| None).collect();
-    // Forwards, then backwards: a machine that drifts favours no system.
-    let window = lab.on_the_clock()? * (BATCHES as u32 / 2);
-    for position in (0..rows.len()).chain((0..rows.len()).rev()) {
-        let (name, _, setting) = &rows[position];
-        if let Some(sample) = measure(lab, setting, window)? {
-            say(&format!("  {name}: {:.0}/s", sample.per_s().mean));
-            match &mut samples[position] {
-                Some(before) => before.add(sample),
-                none => *none = Some(sample),
-            }
-        }
-    }
+    let settings: Vec<_> = rows.iter().map(|(name, _, setting)| (name.clone(), *setting)).collect();
+    let points = measure_all(lab, &settings, lab.on_the_clock()? * WINDOWS)?;
     let mut left_out = Vec::new();
     let mut ours = Vec::new();
-    for ((name, paper, _), sample) in rows.into_iter().zip(samples) {
-        match sample {
-            Some(sample) => ours.push(Ours { name, paper, sample }),
+    for ((name, paper, _), point) in rows.into_iter().zip(points) {
+        match point {
+            Some(point) => ours.push(Ours { name, paper, point }),
             None => left_out.push(name),
         }
     }
     Ok(figure(lab, &ours, &left_out))
 }
 
-/// The settings, off first: the paper's eleven, and the product's default.
+/// The settings, off first: the paper's eleven, its black/white ones with hints, and the product's default.
 fn rows() -> Vec<(String, Option<&'static Paper>, Setting)> {
     let default = Setting { pace: Pace::Paced, spool: true, ..Setting::of_paper(strategy("FUZZY", "VALUE")) };
     let off = (OFF.to_owned(), None, Setting::off());
     let of_paper =
         |paper: &'static Paper| (paper.strategy.name(), Some(paper), Setting::of_paper(paper.strategy));
     let default = ("FUZZY VALUE, paced".to_owned(), None, default);
-    [off].into_iter().chain(PAPER.iter().map(of_paper)).chain([default]).collect()
+    let hinted = |paper: &'static Paper| {
+        let setting = Setting { hints: true, ..Setting::of_paper(paper.strategy) };
+        (format!("{}, hints", paper.strategy.name()), None, setting)
+    };
+    let hinted = PAPER.iter().filter(|paper| paper.strategy.checkpoint == "TCBW").map(hinted);
+    [off].into_iter().chain(PAPER.iter().map(of_paper)).chain(hinted).chain([default]).collect()
+}
+
+fn off(ours: &[Ours]) -> &Rounds<Sample> {
+    &ours.iter().find(|row| row.name == OFF).expect("it is never refused").point
 }
 
 fn figure(lab: &Lab, ours: &[Ours], left_out: &[String]) -> Figure {
-    let off = ours.iter().find(|row| row.name == OFF).map(|row| &row.sample);
-    let off_per_s = off.map_or(f64::NAN, |off| off.per_s().mean);
-    let off_us: f64 = off.map_or(f64::NAN, |off| off.server_us().iter().sum());
+    let off = off(ours);
+    let off_us = off.median(Sample::all_servers_us);
     let mut table = vec![row([
         "strategy",
         "transactions/s",
@@ -112,7 +112,11 @@ fn figure(lab: &Lab, ours: &[Ours], left_out: &[String]) -> Figure {
         "message servers us",
         "all servers us",
         "throughput lost %",
+        "lost, low",
+        "lost, high",
         "processor time more %",
+        "more, low",
+        "more, high",
         "restarts",
         "checkpoints",
         "transactions",
@@ -124,15 +128,17 @@ fn figure(lab: &Lab, ours: &[Ours], left_out: &[String]) -> Figure {
         "paper: transactions",
     ])];
     let mut bars = Vec::new();
-    for Ours { name, paper, sample } in ours {
-        let (per_s, us) = (sample.per_s(), sample.server_us());
-        let all: f64 = us.iter().sum();
+    for Ours { name, paper, point } in ours {
+        let per_s = point.interval(Sample::per_s);
+        let us = server_us(point);
+        let all = point.median(Sample::all_servers_us);
         let mut cells = vec![name.clone()];
-        cells.extend([per_s.mean, per_s.low, per_s.high].map(|figure| format!("{figure:.0}")));
+        cells.extend([per_s.median, per_s.low, per_s.high].map(|figure| format!("{figure:.0}")));
         cells.extend(us.iter().chain([&all]).map(|figure| format!("{figure:.3}")));
-        cells.push(format!("{:.1}", lost(per_s.mean, off_per_s)));
-        cells.push(format!("{:.1}", more(all, off_us)));
-        cells.extend([sample.restarted, sample.checkpoints, sample.committed].map(|count| count.to_string()));
+        cells.extend(lost(point.against(off, Sample::per_s)).map(|percent| format!("{percent:.1}")));
+        cells.extend(more(point.against(off, Sample::all_servers_us)).map(|percent| format!("{percent:.1}")));
+        let sum = |count: fn(&Sample) -> u64| point.samples().iter().map(count).sum::<u64>().to_string();
+        cells.extend([sum(|one| one.restarted), sum(|one| one.checkpoints), sum(|one| one.committed)]);
         match paper {
             Some(paper) => {
                 cells.push(paper.per_s.to_string());
@@ -146,7 +152,7 @@ fn figure(lab: &Lab, ours: &[Ours], left_out: &[String]) -> Figure {
         bars.push(Bar {
             label: name.clone(),
             parts: us.iter().map(|part| part * 100.0 / off_us).collect(),
-            note: format!("{all:.2} us, {:.0}/s", per_s.mean),
+            note: format!("{all:.2} us, {:.0}/s", per_s.median),
             is_paper: false,
         });
         if let Some(paper) = paper {
@@ -166,10 +172,15 @@ fn figure(lab: &Lab, ours: &[Ours], left_out: &[String]) -> Figure {
         parts: SERVERS.map(str::to_owned).to_vec(),
         bars,
     };
-    Figure { text: text(lab, ours, left_out, off_per_s, off_us), rows: table, picture }
+    Figure { text: text(lab, ours, left_out), rows: table, picture }
 }
 
-fn text(lab: &Lab, ours: &[Ours], left_out: &[String], off_per_s: f64, off_us: f64) -> String {
+/// The processor time of each server in microseconds a transaction: medians of the rounds.
+fn server_us(point: &Rounds<Sample>) -> [f64; 4] {
+    std::array::from_fn(|server| point.median(|sample| sample.server_us()[server]))
+}
+
+fn text(lab: &Lab, ours: &[Ours], left_out: &[String]) -> String {
     let head = row([
         "strategy",
         "transactions/s",
@@ -184,50 +195,53 @@ fn text(lab: &Lab, ours: &[Ours], left_out: &[String], off_per_s: f64, off_us: f
         "paper: more",
     ]);
     let mut table = vec![head];
-    for Ours { name, paper, sample } in ours {
-        let (per_s, us) = (sample.per_s(), sample.server_us());
-        let all: f64 = us.iter().sum();
-        let half = (per_s.high - per_s.low) / 2.0;
-        let mut cells = vec![name.clone(), format!("{:.0} ± {half:.0}", per_s.mean)];
-        cells.extend(us.map(|figure| format!("{figure:.2}")));
-        cells.push(format!("{:.0}%", lost(per_s.mean, off_per_s)));
-        cells.push(format!("{:+.0}%", more(all, off_us)));
+    let spread = |[median, low, high]: [f64; 3]| format!("{median:.0}% ({low:.0} to {high:.0})");
+    for Ours { name, paper, point } in ours {
+        let per_s = point.interval(Sample::per_s);
+        let mut cells = vec![name.clone()];
+        cells.push(format!("{:.0} ({:.0} to {:.0})", per_s.median, per_s.low, per_s.high));
+        cells.extend(server_us(point).map(|figure| format!("{figure:.2}")));
+        cells.push(spread(lost(point.against(off(ours), Sample::per_s))));
+        cells.push(spread(more(point.against(off(ours), Sample::all_servers_us))));
         match paper {
             Some(paper) => {
                 let all: f64 = paper.us.iter().sum();
                 cells.push(paper.per_s.to_string());
                 cells.push(paper.us.map(|figure| figure.to_string()).join(", "));
-                cells.push(format!("{:+.0}%", more(all, PAPER_OFF_US)));
+                cells.push(format!("{:+.0}%", (all / PAPER_OFF_US - 1.0) * 100.0));
             }
             None => cells.extend(vec![String::new(); 3]),
         }
         table.push(cells);
     }
-    let restarts: Vec<_> = ours.iter().filter(|row| row.sample.restarted > 0).collect();
-    let restarts = restarts.iter().map(|Ours { name, sample, .. }| {
-        let percent = sample.restarted as f64 * 100.0 / sample.committed.max(1) as f64;
-        format!(
-            " {name}: {} runs were ended and put on the restart queue, {percent:.2} in 100 transactions.",
-            sample.restarted
-        )
-    });
+    let restarts = |point: &Rounds<Sample>| {
+        point.median(|sample| sample.restarted as f64 * 100.0 / sample.committed.max(1) as f64)
+    };
+    let restarts: String = ours
+        .iter()
+        .filter(|row| restarts(&row.point) >= 0.01)
+        .map(|row| {
+            let (name, percent) = (&row.name, restarts(&row.point));
+            format!(" {name}: {percent:.2} runs of 100 transactions were ended and put on the restart queue.")
+        })
+        .collect();
     let left_out = match left_out {
         [] => String::new(),
         rows => format!(" Left out, because this program does not have them: {}.", rows.join("; ")),
     };
-    let seconds = lab.seconds.unwrap_or_default().as_secs_f64();
+    let seconds = lab.seconds.unwrap_or_default().as_secs_f64() * f64::from(WINDOWS);
     format!(
-        "Table 4.1. Credit cards ({}), one message server, a request queue of {}, sweeps without a pause and unspooled; each \
-         row was measured twice, forwards and backwards through the table, {} intervals of {seconds} s in all (the paper: 30 \
-         of 60 s), with 90% intervals of the throughput. *off* is without logging and checkpoints, which the paper puts at \
-         slightly more than 8 ms of processor time; *lost* and *more* are against it: the cost of recovery readiness. *FUZZY \
-         VALUE, paced* is the product's default, but for its sweeps, which take {} s instead of 30. The paper's restarts of \
-         TCBW show in its transaction server.{left_out}{} On {}.\n\n{}",
+        "Table 4.1. Credit cards ({}), one message server, a request queue of {}, sweeps without a pause and unspooled, medians \
+         of {} rounds of {seconds} s a row, every other round backwards through the table (the paper: 30 intervals of 60 s); the \
+         intervals are by the sign test. *off* is without logging and checkpoints, which the paper puts at slightly more than 8 ms \
+         of processor time; *lost* and *more* are against it, round by round: the cost of recovery readiness. Black/white sweeps \
+         keep to their order, as the paper's do; with *hints* they copy next what was in the way of a transaction that they aborted \
+         (the product's default). *FUZZY VALUE, paced* is the product's default strategy, but for its sweeps, which take {} s \
+         instead of 30. The paper's restarts of TCBW show in its transaction server.{left_out}{restarts} On {}.\n\n{}",
         if lab.is_small() { "1,000 accounts" } else { "the paper's 40,000 accounts" },
         super::run::QUEUE,
-        BATCHES,
+        lab.rounds,
         PACED_INTERVAL.as_secs(),
-        restarts.collect::<String>(),
         machine(),
         markdown(&table)
     )

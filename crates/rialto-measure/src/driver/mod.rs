@@ -1,12 +1,14 @@
 //! The clients: threads that run a workload through a warm-up and a measured window.
 //!
-//! A client keeps [`Load::in_flight`] transactions outstanding: with one it blocks until each is durable; with more it
-//! submits, and harvests the tickets, the oldest first. With a rate the load is open: transactions have intended starts,
-//! drawn from the seed with exponential gaps, and a latency begins there, however late the client is. A transaction that
-//! was due in the window and is not done at its end is *overdue*, begun or not: it counts among the latencies with the age
-//! it has then. So no stall is left out, however long it lasts and whatever it holds up.
+//! A client keeps [`Load::in_flight`] transactions outstanding. With one it blocks until each is durable; with more it
+//! submits, and waits for the tickets, the oldest first. With a rate the load is open: transactions have intended
+//! starts, drawn from the seed with exponential gaps, and a latency begins at the intended start, however late the
+//! client is. A transaction that was due in the window and is not done at its end is *overdue*, begun or not: it
+//! counts among the latencies with the age that it has then. So no stall is left out, however long it lasts and
+//! whatever it holds up.
 //!
-//! Kept here: a client writes only its own cache lines (its cell); all read one word, the phase, which changes twice.
+//! Invariant: a client writes only cache lines of its own (its cell). All clients read one word, the phase, which
+//! changes twice.
 
 mod client;
 pub mod served;

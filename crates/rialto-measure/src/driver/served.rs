@@ -1,8 +1,9 @@
 //! Message servers that generate requests (System M, section 2.2): each is a thread that puts requests on the request queue
 //! as fast as that takes them, and takes the responses from a queue of its own.
 //!
-//! A response time is from the one to the other. So most of it is the time in the queue, which is always full: the longer it
-//! is, the longer the response time, and from some length on not the more throughput (section 4.3).
+//! A response time runs from the put on the request queue to the take of the response. Most of it is time in the
+//! request queue, which is always full. So a longer queue means longer response times, and from some length on it does
+//! not raise throughput any more (section 4.3).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

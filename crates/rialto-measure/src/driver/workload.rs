@@ -1,4 +1,5 @@
-//! The seam between clients and what they run ([`Workload`]), and between a run and what puts the load on it ([`Driven`]).
+//! The interface between clients and what they run ([`Workload`]), and between a run and what puts the load on it
+//! ([`Driven`]).
 
 use std::future::Future;
 use std::time::Instant;

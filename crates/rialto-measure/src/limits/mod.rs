@@ -1,5 +1,5 @@
-//! What bare code reaches on this machine with the same log bytes to the same kind of file: what a result is held
-//! against (`--limits`).
+//! What bare code reaches on this machine with the same log bytes to the same kind of file (`--limits`). A result is
+//! compared with it.
 //!
 //! | probe | what it is |
 //! |---|---|

@@ -1,9 +1,10 @@
-//! [`Profiler`]: where the process's processor time goes, by the functions and source files on its stacks. What is measured
-//! runs as it always does: it is interrupted some hundred times a second ([`sampler`]), and has no code for it.
+//! [`Profiler`]: where the process's processor time goes, by the functions and source files on its stacks. The program
+//! that is measured runs as it always does, without code for this: it is interrupted some hundred times a second
+//! ([`sampler`]).
 //!
-//! Functions that the compiler put into others are seen as what they are, by the debug information of the program
-//! (line tables are enough). What it cannot see: code that was merged with equal code elsewhere, or moved across the border of
-//! a function; and time in the kernel belongs to the function that called it.
+//! Functions that the compiler has inlined are told apart by the debug information of the program (line tables are
+//! enough). Code that was merged with equal code elsewhere, or moved across the border of a function, cannot be told
+//! apart. Time in the system counts for the function that called it.
 
 pub mod sampler;
 

@@ -1,4 +1,4 @@
-//! The contract's JSON object.
+//! The result as a JSON object, whose keys `docs/bench.md` lists.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{INVOLUNTARY, Measured, ServersSetting, Setting, VOLUNTARY};
 use crate::histogram::Percentiles;
 
 impl Measured {
-    /// The contract's object.
+    /// The result as a JSON object.
     pub fn json(&self, setting: &Setting, consistent: bool) -> Json {
         let all = self.outcome.all_latencies();
         let account = self.time_account(setting.procedures, setting.awaited());

@@ -1,4 +1,4 @@
-//! The classes that the log counts its groups and its writes by, for people.
+//! The sizes of groups and the times of log writes, by the classes in which the log counts them, for people.
 
 use rialto::log::{GROUP_SIZE_CLASSES, WRITE_TIME_CLASSES};
 

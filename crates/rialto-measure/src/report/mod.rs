@@ -1,4 +1,4 @@
-//! [`Measured`]: one measured window's figures, as a table for people and as the contract's JSON object.
+//! [`Measured`]: one measured window's figures, as a table for people and as a JSON object.
 //!
 //! - [`mod@time`]: where transactions' time went;
 //! - [`json`], [`table`]: the two forms;
@@ -218,7 +218,7 @@ pub fn write_part(out: &mut dyn Write, part: impl Display) -> Result<(), RunErro
         .map_err(|cause| RunError::Io { during: "writing the result", cause })
 }
 
-/// Writes the contract's object, if it is asked for, as the result's last line.
+/// Writes the JSON object, if there is one, as the result's last line.
 pub fn write_json(out: &mut dyn Write, json: Option<Json>) -> Result<(), RunError> {
     json.map_or(Ok(()), |json| write_part(out, crate::json::line(&json) + "\n"))
 }

@@ -28,7 +28,7 @@ pub(super) enum Awaited {
 }
 
 impl TimeAccount {
-    /// The object of the contract. What does not apply is null: there is no queue in a closed loop, and this engine has
+    /// The account as a JSON object. What does not apply is null: there is no queue in a closed loop, and this engine has
     /// neither pages nor standbys.
     pub fn json(account: Option<&TimeAccount>, is_open: bool) -> Json {
         let part = |part: fn(&TimeAccount) -> f64| Json::from(account.map(part));

@@ -1,6 +1,7 @@
 //! ISNULL, PostgreSQL's short form of IS NULL.
 //!
-//! sqlparser does not know it: where an alias may stand it would take the word for one. (It knows NOTNULL.)
+//! sqlparser does not know it: where an alias may stand, it would take the word ISNULL for an alias. (It knows
+//! NOTNULL.)
 
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};

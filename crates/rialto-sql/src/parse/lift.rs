@@ -1,8 +1,8 @@
 //! Lifts the literals out of a statement's text, so that texts that differ only in them share one plan.
 //!
-//! Only what the characters alone show is lifted: integers, and strings in plain quotes. The [binder](crate::bind)
-//! decides whether they are literals, and whether the plan may have a parameter in their place. So this may lift too
-//! much, but two texts with one key must differ only in the contents of what was lifted.
+//! Only integers and strings in plain quotes are lifted, which the characters alone show. The [binder](crate::bind)
+//! decides whether they are literals, and whether the plan may have a parameter in their place. So this module may
+//! lift too much. But two texts with the same key must differ only in the contents of what was lifted.
 
 use rialto::row::Value;
 

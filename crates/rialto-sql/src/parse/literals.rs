@@ -1,6 +1,7 @@
 //! Strings that continue in the next line, as in SQL's standard: `'a'`, a line's end, `'b'` is `'ab'`.
 //!
-//! sqlparser does not know them: where an alias may stand it would take the second string for one, and lose it.
+//! sqlparser does not know them: where an alias may stand, it would take the second string for an alias, and the
+//! string would be lost.
 
 use rialto::fault_injection;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};

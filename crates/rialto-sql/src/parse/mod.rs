@@ -1,9 +1,10 @@
 //! Parsing: from text to [`Statement`], or to an error with the place of the first mistake.
 //!
 //! Invariant: nothing that is parsed is ignored. The accepted parts of a statement are taken out of sqlparser's tree
-//! field by field, and the rest has to equal an empty statement of its kind. Otherwise it is refused with SQLSTATE
-//! 0A000 and the construct's name. Utility statements, which sqlparser reads as other databases do, are read here from
-//! its tokens. No table is looked up here: [`bind`](crate::bind) does that.
+//! field by field, and the rest has to equal an empty statement of its kind. Otherwise the statement is refused with
+//! SQLSTATE 0A000 and the construct's name. Of utility statements (transactions, settings, whole tables) sqlparser
+//! accepts the forms of other databases, so they are parsed here, from its tokens. No table is looked up here:
+//! [`bind`](crate::bind) does that.
 
 mod create;
 mod cursor;

@@ -1,7 +1,8 @@
-//! The transactions as registered procedures: flows of the same steps, each an action on its table, so that any engine can
-//! run them, and a log of procedures and arguments can.
+//! The transactions as registered procedures: flows of the same steps, each an action on its table. Any engine can run
+//! them, and a log of procedures and arguments can hold them.
 //!
-//! What a step finds goes to the later ones as an output; a step that has nothing to do then does nothing.
+//! A step passes what it has found to later steps as an output. A step whose outputs show that there is nothing to do
+//! does nothing.
 
 use rialto::row::{ColumnType, Date, Value};
 use rialto::{Action, Database, Error, Flow, Procedure, Result};

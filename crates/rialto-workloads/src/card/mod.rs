@@ -4,17 +4,18 @@
 //! | | share | what it does |
 //! |---|---|---|
 //! | BAL | 17% | reads an account and its customer's name |
-//! | CCCK | 20% | reads an account; counts the check at the store; of a hot card, counts the attempted use there and at it |
-//! | CLCK | 20% | the same, and compares the price with what is left of the credit |
-//! | DEBIT | 20% | adds a purchase to the used credit and to the store's sales; or the store counts that it was declined |
+//! | CCCK | 20% | reads an account; counts the check at the store; if the card is hot, counts the attempted use at the store and at the hot card |
+//! | CLCK | 20% | the same, and compares the price with the credit that is left |
+//! | DEBIT | 20% | adds a purchase to the used credit and to the store's sales, or counts at the store that the purchase was declined |
 //! | PAY | 20% | takes a payment off the used credit |
 //! | MOVE | 1% | changes a customer's address |
 //! | LOST | 1% | marks an account as lost and puts its card on the list of hot cards |
 //! | FOUND | 1% | takes the mark away and the card off the list; the customer keeps the attempted uses |
 //!
-//! The paper names the first five and their shares, the sets and the sizes of their records. The last three are ours: it
-//! only says that the others change the customer's description and handle lost cards. Which cards get lost is a small part
-//! of all, so that about a hundred are hot at any time ([`Shape::careless`]).
+//! The paper names the first five transactions and their shares, the sets and the sizes of their records. The last
+//! three are ours: the paper only says that its other transactions change the customer's description and handle lost
+//! cards. LOST and FOUND draw from a small part of the cards, so that about a hundred are hot at any time
+//! ([`Shape::careless`]).
 //!
 //! - [`request`]: arguments and responses;
 //! - [`tables`]: the sets; [`transactions`]: what is done on each; [`flows`]: the same as registered procedures;

@@ -1,4 +1,4 @@
-//! Requests and responses: what a transaction is told, and what it says.
+//! Requests, with their arguments, and responses.
 
 use std::fmt;
 use std::str::FromStr;

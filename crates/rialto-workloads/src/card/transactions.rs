@@ -1,10 +1,11 @@
-//! What the eight transactions do: on each table one step, and their order.
+//! The steps of the eight transactions, each on one table, and their order.
 //!
-//! A transaction knows its request and what its earlier steps have found, and nothing else: no clock, no random number. So
-//! it can be run again from its arguments, and its steps are the actions of its [flow](super::flows).
+//! A transaction uses its request and what its earlier steps have found, and nothing else: no clock, no random number.
+//! So it can be run again from its arguments, and its steps are the actions of its [flow](super::flows).
 //!
-//! The order of tables is the same in all: accounts, hot cards, stores, customers. So no two of them can deadlock. Whether
-//! a card is hot stands in its account, too: a transaction that has the account locked need not look at the hot cards.
+//! The order of tables is the same in all transactions: accounts, hot cards, stores, customers. So no two of them can
+//! deadlock. Whether a card is hot is also a column of its account, so a transaction that has locked the account need
+//! not read the hot cards.
 
 use rialto::row::{Date, RowView, Value};
 use rialto::{Error, Result, Table, Transaction};

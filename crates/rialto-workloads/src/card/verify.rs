@@ -1,7 +1,7 @@
 //! The consistency condition, on the real tables.
 //!
-//! What the clients were told is added up beside the run ([`Totals::count`]); the tables must have changed by just that.
-//! And what a transaction writes to two tables must agree there, whichever client wrote it:
+//! The responses to the clients are added up beside the run ([`Totals::count`]), and the tables must have changed by
+//! exactly these sums. What a transaction writes to two tables must agree there, whichever client ran it:
 //!
 //! - the used credit of all accounts is what they were loaded with, and what the stores sold, less what was paid;
 //! - the accounts have as many purchases as the stores have sales;

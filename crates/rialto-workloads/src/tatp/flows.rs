@@ -1,9 +1,9 @@
-//! The transactions as registered procedures: flows of the same steps, so that any engine can run them, and a log of
-//! procedures and arguments can.
+//! The transactions as registered procedures: flows of the same steps. Any engine can run them, and a log of
+//! procedures and arguments can hold them.
 //!
-//! The four that are told a subscriber's identifier are actions on tables, routed by it. The three that begin with a
-//! subscriber's *number* probe the index on `sub_nbr` in a phase of their own, an action on that index; it gives the
-//! identifier, by which the actions of the second phase are routed.
+//! The four transactions whose request names a subscriber's identifier consist of actions on tables, routed by the
+//! identifier. The three whose request names a subscriber's *number* have a phase before: an action on the index on
+//! `sub_nbr` finds the identifier, by which the actions of the second phase are routed.
 
 use std::cell::RefCell;
 

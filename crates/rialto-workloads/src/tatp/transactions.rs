@@ -1,10 +1,11 @@
-//! What the seven transactions do: on each table one step, and their order.
+//! The steps of the seven transactions, each on one table, and their order.
 //!
-//! A transaction knows its request and what its earlier steps have found, and nothing else. So it can be run again from its
-//! arguments, and its steps are the actions of its [flow](super::flows).
+//! A transaction uses its request and what its earlier steps have found, and nothing else. So it can be run again from
+//! its arguments, and its steps are the actions of its [flow](super::flows).
 //!
-//! The order of tables is the same in all: subscriber, special facility, call forwarding; and a transaction that
-//! finds a subscriber by number to change it locks it as the change will. So no two of them can deadlock.
+//! The order of tables is the same in all transactions: subscriber, special facility, call forwarding. A transaction
+//! that finds a subscriber by number in order to change it takes the lock of the change at once. So no two of them can
+//! deadlock.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! The transaction as a registered procedure: a flow of four actions, in the order in which the clients' own body has them.
-//! What a client draws, the time included, are its arguments; so a log of calls can run it again.
+//! The transaction as a registered procedure: a flow of four actions, in the same order as in the closure that clients
+//! run. All that a client draws, the time included, is an argument, so a log of calls can run the transaction again.
 
 use rialto::row::{ColumnType, Value, ValueRef};
 use rialto::{Action, Arguments, Flow, Outputs, Procedure, Result, Transaction};

@@ -1,8 +1,9 @@
 //! TPC-B as the papers have it: branches, ten tellers each, accounts; records of 100 bytes, a history row of 50.
 //!
-//! A transaction takes a teller at random, with its branch; in 85 of 100 an account of that branch, else one of another
-//! branch; and adds a delta to account, teller and branch, in this order, so that no two of them can deadlock and the
-//! branch, which is hottest, is held shortest. It inserts what it did into the history, which has no key.
+//! A transaction takes a teller at random, with its branch; in 85 of 100 an account of that branch, otherwise one of
+//! another branch. It adds a delta to account, teller and branch, in this order: so no two transactions can deadlock,
+//! and the lock of the branch, which is the hottest, is held for the shortest time. It inserts a row that says what it
+//! did into the history, which has no key.
 //!
 //! Consistency: the deltas of the history of each branch add up to the balance of the branch and to those of its
 //! tellers, all of them to the balances of all accounts, and the history has a row for each acknowledged transaction and

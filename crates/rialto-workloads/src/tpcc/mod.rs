@@ -4,14 +4,15 @@
 //! | | share | what it does |
 //! |---|---|---|
 //! | new-order | 45% | enters an order of 5 to 15 lines; one of a hundred is rolled back, one line of a hundred is supplied by another warehouse |
-//! | payment | 43% | of a customer, 15 of a hundred of another warehouse, 60 by last name |
-//! | order-status | 4% | the last order of a customer, 60 of a hundred by last name |
-//! | delivery | 4% | delivers the oldest order of each district of a warehouse, at once |
-//! | stock-level | 4% | counts the items that a district sold last and that are nearly out of stock |
+//! | payment | 43% | takes a customer's payment; 15 of a hundred customers are of another warehouse, 60 are found by last name |
+//! | order-status | 4% | reads the last order of a customer; 60 of a hundred are found by last name |
+//! | delivery | 4% | delivers the oldest new order of each district of a warehouse, at once |
+//! | stock-level | 4% | counts the items of a district's last 20 orders that are nearly out of stock |
 //!
-//! What is not the specification's: there are no terminals, so no keying and think times and no response time
-//! constraints, and a client draws the warehouse of each request; deliveries are not queued; the mix is drawn at random.
-//! So the figures are no tpmC. A rolled back new order is a user's abort, and not among those committed.
+//! It differs from the specification. There are no terminals, so there are no keying and think times and no response
+//! time constraints, and a client draws the warehouse of each request. Deliveries are not queued. The mix is drawn at
+//! random. So the figures are not tpmC. A new order that is rolled back counts as aborted by the user, not as
+//! committed.
 //!
 //! - [`request`]: the transactions by name and what is asked of them; [`random`]: the specification's random values;
 //! - [`tables`]: columns and sizes; [`load`]: the population; [`lines`]: the lines of an order as an argument;

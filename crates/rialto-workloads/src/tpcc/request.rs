@@ -1,8 +1,8 @@
-//! The transactions by name, and what a terminal asks of each (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1 and 2.8.1): the arguments
-//! of its procedure, in their order.
+//! The transactions by name, and the input of each at a terminal (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1 and 2.8.1): the
+//! arguments of its procedure, in their order.
 //!
-//! The specification gives each terminal a home warehouse. Here a client stands for many terminals, so each request is of a
-//! warehouse drawn at random, as a stock-level's district is.
+//! The specification gives each terminal a home warehouse. Here a client stands for many terminals, so the warehouse
+//! of each request is drawn at random, and so is the district of a stock-level.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
 //! The nine tables (clause 1.3), and how existing ones are recognised.
 //!
-//! Amounts are whole cents, taxes and discounts ten-thousandths; what the specification gives in digits is an integer that
-//! holds them. Warehouses and districts are numbered by two bytes, so that the first eight bytes of a key, by which an index
-//! compares first, tell orders and customers apart. In each table the columns of its key come first, and behind them those
-//! that are changed, side by side.
-//! A history row has no key; its first columns say where it was paid.
+//! Amounts are whole cents, taxes and discounts ten-thousandths; a column that the specification gives by a number of
+//! digits is an integer type that holds them. The numbers of warehouses and districts take two bytes each, so that the
+//! first eight bytes of a key, which an index compares first, differ for different orders and customers. In each table
+//! the columns of the key come first, followed by the columns that are changed, side by side. A history row has no
+//! key; its first columns say where the payment was made.
 
 use std::fmt;
 

@@ -1,12 +1,13 @@
 //! The consistency conditions (clauses 3.3.2.1 to 3.3.2.4), on the real tables:
 //!
 //! 1. a warehouse's W_YTD is the sum of its districts' D_YTD;
-//! 2. a district's D_NEXT_O_ID, less one, is the number of its last order, and of its last new order, if it has some;
+//! 2. a district's D_NEXT_O_ID, less one, is the number of its last order, and of its last new order, if it has any;
 //! 3. the numbers of a district's new orders have no gap;
 //! 4. a district has as many order lines as its orders say.
 //!
-//! And what the clients were told is added up beside the run ([`Done`]): the tables must have changed by just that. The
-//! history must add up to the warehouses' W_YTD, too (clause 3.3.2.8), or what was paid could not be told.
+//! And the responses to the clients are added up beside the run ([`Done`]): the tables must have changed by exactly
+//! these sums. The history must add up to the warehouses' W_YTD as well (clause 3.3.2.8), because the sum of the
+//! payments is computed from it.
 
 use rialto::row::RowView;
 use rialto::{Result, Scan, Transaction};

@@ -3,9 +3,9 @@
 //! Every transaction's response time is split into parts that add up to it: queue, fetch I/O, lock wait, latch wait,
 //! run, log wait, standby wait. Clocks are read where a wait begins or ends. A transaction that never waits therefore
 //! costs two reads, at its begin and its end, and one that only waits for the log costs three; *run* is the remainder.
-//! Parts that are not built (an executor's inbox, fetch I/O, a standby) are `None`, not zero.
+//! Parts that nothing measures yet (an executor's queue, fetch I/O, a standby database) are `None`, not zero.
 //!
-//! - [`waits`]: what a thread has waited for. It is counted by thread, because the places that wait do not know the
+//! - [`waits`]: what a thread has waited for. It is counted by thread, because the code that waits does not know the
 //!   transaction;
 //! - [`wait_guard`]: what a thread does before it waits for another transaction, for the log or for a checkpoint;
 //!   `latches`: checks that the thread holds no latch then;

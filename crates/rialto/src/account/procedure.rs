@@ -60,7 +60,8 @@ impl ProcedureNames {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeAccount {
-    /// In an executor's inbox; `None`, because there are no inboxes.
+    /// Waiting on an executor's queue; always `None`. A transaction's account begins with its first run, when it has
+    /// left the queue.
     pub queue_ns: Option<u64>,
     /// Waiting for pages; `None`, because all tables are in memory.
     pub fetch_io_ns: Option<u64>,
@@ -72,7 +73,7 @@ pub struct TimeAccount {
     pub run_ns: u64,
     /// Waiting for the log: for room in it before the place, and for its writes after it.
     pub log_wait_ns: u64,
-    /// Waiting for a standby; `None`, because there are none.
+    /// Waiting for a standby database; always `None`, because there are none.
     pub standby_wait_ns: Option<u64>,
 }
 

@@ -9,8 +9,8 @@
 //!
 //! # What a backup holds
 //!
-//! A backup holds the segments as they were at a transaction-consistent *cut*: what all transactions up to one place in
-//! the log have made, and nothing else. This is so with every checkpointer. So a backup needs no log. It uses the
+//! A backup holds the segments as they were at a transaction-consistent *cut*: with the writes of all transactions up
+//! to one place in the log, and of no others. This is so with every checkpointer. So a backup needs no log. It uses the
 //! mechanism of copy-on-update ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of
 //! its own, and touches neither backup copies nor home block. There is one cut at a time, so a backup waits for a sweep
 //! in progress (and hurries it), and checkpoints wait for the backup.

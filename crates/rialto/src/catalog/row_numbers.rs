@@ -37,7 +37,7 @@ impl NumberShare {
     }
 }
 
-/// A hidden row number above those of most rows that openings before this place have inserted.
+/// A hidden row number above those of most rows that openings before this place in the log have inserted.
 pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
     (opened_at.0 + 1) << 16
 }

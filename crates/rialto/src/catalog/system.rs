@@ -10,8 +10,8 @@
 //! A nullable column has a null bit in the table's rows. As a column of the primary key it still takes no NULL. So ADD
 //! PRIMARY KEY changes no row.
 //!
-//! An `is_primary` row in `rialto_indexes` says by which key redo records name the table's rows from the row's place
-//! on; without columns it stands for the hidden number.
+//! An `is_primary` row in `rialto_indexes` says by which key redo records name the table's rows, from the place in the
+//! log of the transaction that wrote it. Without columns it stands for the hidden number.
 
 use hashbrown::{HashMap, HashSet};
 

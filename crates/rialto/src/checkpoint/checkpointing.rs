@@ -10,12 +10,12 @@ pub enum Checkpointing {
     #[default]
     Fuzzy,
     /// Copy-on-update, action-consistent (System M's ACCOU, section 3.3): segments are copied as they were when the
-    /// sweep began; a transaction that changes one before the sweep has met it first keeps a copy of it. No write of a
-    /// row is in the backup in part.
+    /// sweep began; a transaction that changes a segment which the sweep has not copied yet keeps a copy of it first.
+    /// No write of a row is in the backup in part.
     ActionCopyOnUpdate,
     /// Copy-on-update, transaction-consistent (System M's TCCOU): as above, and no commit is applied in part when the
-    /// sweep begins: commits wait before their place until those that have one are applied. The backup is a prefix of
-    /// the log.
+    /// sweep begins. For this, commits wait before they take their places until all commits that have a place are
+    /// applied. The backup is the state that a prefix of the log makes.
     TransactionCopyOnUpdate,
     /// Black/white, action-consistent (System M's ACBW, section 3.2): segments are copied as they are and painted, and
     /// no action touches both painted and unpainted ones. An action is the change of one row, so only a change that

@@ -3,7 +3,8 @@
 //! A transaction-consistent copy is the state that the packets before the cut make, and redo begins there. An
 //! action-consistent one has each row as one packet or another left it; redo begins at the oldest packet that was in
 //! progress at the cut, and skips what the copy already has of it by the rows' `Lsn`s. No transaction waits for the
-//! sweep, unless the snapshots reach their bound or the sweep is not spooled.
+//! sweep, unless the snapshots reach their bound, or the sweep is not spooled (it then holds a segment's latch through
+//! the write).
 
 use super::fuzzy::Fuzzy;
 use super::sweep::{SweepPolicy, SweepView};

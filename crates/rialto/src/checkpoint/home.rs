@@ -23,9 +23,10 @@
 //!
 //! # The crash argument (I5)
 //!
-//! A checkpoint takes effect by writing the block that is not the current one, and syncing it. Before it overwrites
-//! anything that this other block names (its copy; the log and load files that only it needs) it marks that block
-//! *retired*, and syncs that. So these states exist, among which the rule of [`choose`] decides after a crash:
+//! The *current* block is the one that the last complete checkpoint wrote; the other one is the *older* block. A
+//! checkpoint takes effect by overwriting the older block, and syncing it. Before the checkpoint overwrites anything
+//! that the older block names (its copy; the log and load files that only it needs), it marks that block *retired*, and
+//! syncs that. So these states exist, among which the rule of [`choose`] decides after a crash:
 //!
 //! - *current, older*: between checkpoints. Either can be believed: everything that both name exists.
 //! - *current, torn*: the crash came while the other block was being retired or published; the current one is whole.

@@ -1,4 +1,4 @@
-//! [`ImageRun`]: images of adjacent segments, written at once.
+//! [`ImageRun`]: images of adjacent segments, written in one call.
 
 use crate::error::Result;
 use crate::fault_injection;

@@ -5,7 +5,7 @@
 //! home block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
-//! - `image_run`: images of segments, several written at once;
+//! - `image_run`: images of adjacent segments, written together;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that
 //!   choose which segments and when;
 //! - [`catalog_copy`]: the system tables of a copy, in their state at the redo start;

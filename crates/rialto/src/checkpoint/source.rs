@@ -106,7 +106,7 @@ impl Drop for CutGuard<'_> {
     }
 }
 
-/// Leaves the room on the disk to a checkpoint, as long as this lives.
+/// As long as this lives, a checkpoint takes room on the disk before the log does ([`CheckpointSource::leave_room`]).
 pub(super) struct LeftRoom<'a>(&'a dyn CheckpointSource);
 
 impl<'a> LeftRoom<'a> {
@@ -122,7 +122,7 @@ impl Drop for LeftRoom<'_> {
     }
 }
 
-/// Holds definitions, as long as this lives.
+/// As long as this lives, no transaction with DDL takes its place.
 pub(crate) struct HeldDefinitions<'a> {
     source: &'a dyn CheckpointSource,
     pub defined: Defined,

@@ -185,7 +185,7 @@ pub(crate) fn write_usual_patch(
 const RANGE_HEADER: usize = 2;
 const RANGE_BYTES: usize = 16;
 
-/// Appends a patch of few fields. The most bytes that it may take are written, at places that are mostly known
+/// Appends a patch of few fields. The most bytes that it may take are written, at offsets that are mostly known
 /// beforehand, and then cut: this makes no call, and checks the room once.
 #[inline(always)]
 fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(

@@ -2,7 +2,7 @@
 //! comes too early.
 //!
 //! ```text
-//!  the open transaction ─▶ Reserved ─▶ Placed ─▶ Applied ─▶ its locks go, it is answered
+//!  the open transaction ─▶ Reserved ─▶ Placed ─▶ Applied ─▶ locks released, reply sent
 //!                  may fail            cannot fail (I10)
 //! ```
 //!

@@ -18,7 +18,7 @@
 //!
 //! - *it read a table, and a later transaction changes the table's definition*: DDL is never white.
 //!
-//! All these rules err in one direction only: they may take a transaction for straddling that is not.
+//! All these rules are conservative: they may abort a transaction that does not straddle.
 //!
 //! The side is settled at the commit and not before, so an open transaction delays neither the sweep nor other
 //! transactions. The segments that a transaction has touched are known from its locks: in the thin form they name
@@ -27,12 +27,13 @@
 //! and of which not all is known, is straddling.
 //!
 //! **No transaction starves.** A straddling transaction names the segments that were white, and the sweep paints those
-//! next, without a pause. No black segment becomes white again while the sweep lasts. A transaction that touches the
+//! next, without a pause. (With [`Options::straddling_hints`](crate::Options::straddling_hints) off, only those do that
+//! wait at their commit.) No black segment becomes white again while the sweep lasts. A transaction that touches the
 //! same segments again is therefore black once these are painted. A transaction that was aborted
 //! [`STRADDLING_RETRIES_MAX`](STRADDLING_RETRIES_MAX) times, or that the engine cannot run again (a handle's), or only
-//! at a high cost (DDL), does not abort. It waits at its commit, with its locks, until they are painted, which takes as
-//! many writes as segments were asked for before. The sweep waits for no lock, only for commits that have settled their
-//! side.
+//! at a high cost (DDL), does not abort. It waits at its commit, with its locks held, until its white segments are
+//! painted. Before that the sweep writes the segments that other transactions named earlier. The sweep waits for no
+//! lock, only for commits that have settled their side.
 //!
 //! With *action-consistent* checkpoints, an action is the change of one row. It is made under one hold of its segment's
 //! latch, so the copy has it wholly or not at all, whatever its side. Only an action that moves its row touches two

@@ -127,9 +127,9 @@ impl TableCache {
     }
 
     /// Forgets the retired versions among the entries after the first `kept` ones: the transaction has made them and
-    /// taken them back. The first `kept` entries keep their places. What names a later entry is taken back already, so
-    /// the later entries that stay close up. A table that came into the list there stays in it, because the transaction
-    /// may have it locked.
+    /// taken them back. The first `kept` entries keep their positions. What names a later entry is taken back already,
+    /// so the later entries that stay close up. A table that came into the list there stays in it, because the
+    /// transaction may have it locked.
     #[cold]
     pub fn cut_back(&mut self, kept: usize) {
         let mut slot = 0;

@@ -51,18 +51,18 @@ pub(crate) enum WriteKind {
     Delete,
 }
 
-/// Where the row of a locked key is.
+/// The location of the row of a locked key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CurrentRow {
-    /// Where this write of the same transaction leaves it.
+    /// In the write set: this write of the same transaction has it.
     Own(u32),
     /// In the tables.
     Stored(RowLocation),
-    /// Nowhere; with the place where the primary index would have its key, if that was seen.
+    /// There is no row. If it was read: the position in the primary index at which its key would be inserted.
     Absent(Option<Vacancy>),
 }
 
-/// Where a row is before an operation changes it.
+/// The location of a row before an operation changes it.
 #[derive(Clone, Copy)]
 pub(crate) struct TargetRow {
     pub slot: u32,
@@ -123,7 +123,7 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// A write to the row that was at `target`, whose redo record lies where `placed` says.
+    /// A write to the row that was at `target`, whose redo record lies in the packet where `placed` says.
     #[inline(always)]
     pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, placed: RecordAt) -> Write {
         let previous = match target.place {

@@ -33,8 +33,8 @@ impl Database {
     /// }
     /// ```
     ///
-    /// Whether the body runs again depends on the transaction, not on the error that it gives: a deadlock's victim does, even if the body
-    /// has made an error of its own of that.
+    /// Whether the body runs again depends on the transaction, not on the error that it gives: a deadlock's victim
+    /// does, even if the body has made an error of its own of that.
     ///
     /// # Blocking
     /// As [`Database::transact`].

@@ -13,7 +13,7 @@ use crate::txn::{Transaction, TxOptions};
 /// A registered procedure with its options, for one caller at a time. The name is looked up once, and the outputs of a
 /// call lie in memory that the next call uses again.
 ///
-/// A [`Database::call`] does the same at the price of a look-up in the map of names and of a vector. Once a higher
+/// [`Database::call`] does the same, but looks the name up in a map and allocates a vector in each call. Once a higher
 /// version of the procedure has been registered, the next call runs that version.
 ///
 /// ```
@@ -152,7 +152,8 @@ impl PreparedCall {
     }
 
     /// Sends several calls on their way, in this order, each as [`PreparedCall::send`] does. Each call is a transaction
-    /// of its own and has a result of its own, at its position: an error or a panic of one call does not affect another.
+    /// of its own and has a result of its own, at its position: an error or a panic of one call does not affect
+    /// another.
     ///
     /// Where calls run on the calling thread, a call sees the effects of the calls before it. The keys that the first
     /// phases of the calls name by arguments ([`Action::by_argument`](crate::Action::by_argument), whole keys of an

@@ -70,10 +70,10 @@ impl Action {
         Action::on(table.into(), ActionMode::Exclusive, Some(Arc::new(body)))
     }
 
-    /// An action that only claims its identifier for the rest of the transaction, for the use of a later phase. With
-    /// local locks its identifier is locked with those of its own phase. So flows that visit their tables in one
-    /// order cannot deadlock, whichever the phases are in which they find out what to do there. An engine that locks
-    /// rows leaves the action out.
+    /// An action without a body, which only locks its identifier for the rest of the transaction, for the use of a
+    /// later phase. With local locks its identifier is locked with those of its own phase. So flows that lock their
+    /// tables in the same order cannot deadlock, even if a later phase decides what is done in a table. An engine that
+    /// locks rows leaves the action out.
     pub fn claim(table: impl Into<String>, mode: ActionMode) -> Action {
         Action::on(table.into(), mode, None)
     }
@@ -108,9 +108,9 @@ impl Action {
     /// is added or removed there. So the rows that were found exist, have these keys, and are all that have them. The
     /// other columns of a row are not available: the row belongs to its own executor.
     ///
-    /// Only changes of rows change an index, so such an action changes nothing. In exclusive mode it says that a
-    /// later phase changes the rows that it finds. An engine that locks rows then locks them exclusively at once, if
-    /// the probe asks for it ([`ScanMode::Update`](crate::ScanMode)); the locks on the index are shared all the same.
+    /// Only changes of rows change an index, so such an action changes nothing. In exclusive mode it says that a later
+    /// phase changes the rows that it finds. An engine that locks rows then locks them exclusively at once, if the
+    /// probe asks for it ([`ScanMode::Update`](crate::ScanMode)). The locks on the index are shared even then.
     #[must_use]
     pub fn on_index(mut self, name: impl Into<String>) -> Action {
         self.target().index = Some(name.into());

@@ -1,12 +1,13 @@
 //! Procedures that are declared to be deterministic: how their calls get into the log, and how wrong declarations are
 //! found (the debug mode, [`Options::check_determinism`](crate::Options::check_determinism)).
 //!
-//! A call is logged in place of the write set only if three conditions hold. Nothing but the procedure made the write
-//! set (no DDL, no bulk load, which are logged as values). No operation has given its body an error of the moment
-//! (`Error::is_of_the_moment`): the body may have gone on after a lock's time-out, or at a limit that differs when
-//! the call is run again. And the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
-//! is serializable, and its place agrees with every conflict (I2). So if calls are run again in the order of their
-//! places, each reads the same rows, and finds the same tables by their names (`Context::table`).
+//! A call is logged in place of the write set only if three conditions hold. The write set comes from the procedure
+//! alone: the call has made no definition and no bulk load, which are logged as values. No operation has given its body
+//! an error of the moment (`Error::is_of_the_moment`), such as a lock's time-out or a limit: the body may have gone on,
+//! and the error need not come when the call is run again. And the checkpoint in force is transaction-consistent
+//! (`Core::logs_calls`). Transactions are serializable in the order of their places in the log (I2). So if calls are
+//! run again in the order of their places, each reads the same rows, and finds the same tables by their names
+//! (`Context::table`).
 
 use super::prepared::Prepared;
 use super::procedure::Outputs;

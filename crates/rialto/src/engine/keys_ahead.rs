@@ -3,7 +3,7 @@
 //! A client with several calls to make has the arguments of all of them. So the keys that their first phases name by
 //! arguments are known before any transaction begins. The keys of a *window* of calls are looked up side by side, so
 //! that their look-ups wait for memory together ([`Storage::prefetch_each`]). Then the calls of the window run one by
-//! one, and the transaction of each gets what was found of its own keys.
+//! one, each in a transaction of its own, which is given what was found for the keys of that call.
 //!
 //! Nothing is locked and no row is read before the calls run. What was found counts for a call only if the index's leaf
 //! is unchanged when the call looks the key up ([`Prefetched`]): another call of the window may have changed it, or

@@ -16,7 +16,7 @@ const THREADS_MAX: usize = 256;
 /// engine, and a database may be opened with another engine than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Thread-to-transaction: a thread runs its transaction, and this locks each row that it touches.
+    /// Thread-to-transaction: a thread runs its transaction, and the transaction locks each row that it touches.
     Conventional {
         /// How locks are kept while no transactions conflict.
         locks: Locks,
@@ -52,11 +52,11 @@ pub struct Executors {
     /// How many executors there may be later: the resource manager adds some where transactions conflict
     /// ([`Database::set_executors`](crate::Database::set_executors)); 0, the default: no more than at first.
     pub count_max: usize,
-    /// How many threads own the executors. Each owns an equal number of neighbours, and runs the parts of procedure
-    /// calls that use their data; at most 256. 0, the default: the thread that calls a procedure runs the call in
-    /// place, and has the executors for itself meanwhile. Closures and handles always run on their own thread. With
-    /// threads, at most half of [`Options::transactions_max`](crate::Options::transactions_max) calls are in progress
-    /// at a time; further callers wait.
+    /// How many threads own the executors. Each thread owns an equal number of executors with adjacent numbers, and
+    /// runs the parts of procedure calls that use their data; at most 256. 0, the default: the thread that calls a
+    /// procedure runs the call in place, and has the executors for itself meanwhile. Closures and handles always run on
+    /// their own thread. With threads, at most half of [`Options::transactions_max`](crate::Options::transactions_max)
+    /// calls are in progress at a time; further callers wait.
     pub threads: usize,
     /// How many threads there may be later: the resource manager adds some where tasks queue up
     /// ([`Database::set_executor_threads`](crate::Database::set_executor_threads)); 0, the default: no more than at
@@ -70,7 +70,8 @@ pub struct Executors {
 }
 
 /// When a call is handed over to a thread that owns executors ([`Executors::threads`]). A call that is sent
-/// ([`Database::send_call`](crate::Database::send_call)) is always handed over: its caller waits for nothing.
+/// ([`Database::send_call`](crate::Database::send_call)) is always handed over, because its caller does not wait for
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HandOver {
     /// If the thread that owns the call's first executor is busy or has a backlog. Otherwise the caller, which waits

@@ -1,4 +1,4 @@
-//! A phase of a flow in one call: which of its actions there are, and how each runs. The same on every engine.
+//! A phase of a flow in one call: which of its actions the call has, and how each of them runs. All engines use this.
 
 use smallvec::SmallVec;
 
@@ -14,8 +14,8 @@ use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 
-/// A phase of at least so many actions prefetches the rows that they name. The short transactions of the benchmarks have at most four actions a
-/// phase, of which one row or two are of large tables: too few to overlap.
+/// A phase of at least so many actions prefetches the rows that they name. The short transactions of the benchmarks
+/// have at most four actions a phase, of which one row or two are of large tables: too few to overlap.
 pub(super) const PREFETCH_FROM: usize = 5;
 
 /// An action in a call.
@@ -24,8 +24,8 @@ pub(super) enum BoundAction<'a> {
     OnTable(TableAction<'a>),
     /// A plain closure.
     Plain(&'a Body),
-    /// On a table or an index that is not there, behind a plain closure of the same phase, which may make it: it is bound when its turn
-    /// comes.
+    /// On a table or an index that is not there, behind a plain closure of the same phase, which may make it: it is
+    /// bound when its turn comes.
     Late(&'a Action),
 }
 
@@ -95,7 +95,8 @@ impl<'a> BoundAction<'a> {
         }
     }
 
-    /// Uses its table under the intentions of the executors that the transaction has for itself, if the action is bound to it as it is.
+    /// Uses its table under the intentions of the executors that the transaction has for itself, if the action is bound
+    /// to it as it is.
     #[inline]
     pub fn use_under_lease(&mut self, context: &mut Context) -> bool {
         match self {
@@ -124,7 +125,8 @@ impl<'a> BoundAction<'a> {
     }
 }
 
-/// Runs an action whose turn it is in its phase, with all that is to be done for it. It gets no lease: the phase has plain closures.
+/// Runs an action whose turn it is in its phase, with all that is to be done for it. It gets no lease: the phase has
+/// plain closures.
 #[cold]
 fn run_late(
     action: &Action,
@@ -144,8 +146,8 @@ fn run_late(
     action.run(procedure, transaction, values, outputs)
 }
 
-/// Puts actions of a phase, all of them part of the call, into `bound`, each with what its identifier is for the arguments and for
-/// what earlier phases gave. Nothing is locked yet.
+/// Puts actions of a phase, all of them part of the call, into `bound`, each with what its identifier is for the
+/// arguments and for what earlier phases gave. Nothing is locked yet.
 #[inline]
 pub(super) fn bind<'a>(
     procedure: &Prepared,
@@ -178,7 +180,8 @@ pub(super) fn bind<'a>(
     Ok(())
 }
 
-/// Prefetches the rows and entries that actions name by their whole keys. Their bodies get what is found of these in the indexes.
+/// Prefetches the rows and entries that actions name by their whole keys. Their bodies get what is found of these in
+/// the indexes.
 pub(super) fn prefetch(context: &mut Context, actions: &[BoundAction<'_>]) {
     context.prefetch(actions.iter().filter_map(BoundAction::on_table).filter_map(TableAction::point));
 }

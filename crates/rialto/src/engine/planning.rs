@@ -6,9 +6,10 @@
 /// ([`HandOver::IfBusy`](crate::HandOver)) runs its actions in the flow's order, and is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planning {
-    /// Depends on how often they abort. If a tenth of the actions that run at the same time would be needless, they
-    /// run one after the other, with the most likely to abort first; at the same time again when the share is below a
-    /// twentieth. The plans, and the counts by which they are chosen, are in
+    /// Depends on how often they abort. A run of an action is needless if another action of its phase aborts the
+    /// transaction. If a tenth or more of the runs would be needless with all actions running at the same time, the
+    /// actions run one after the other, with the most likely to abort first. They run at the same time again when the
+    /// share is below a twentieth. The plans, and the counts by which they are chosen, are in
     /// [`Metrics::plans`](crate::Metrics::plans).
     #[default]
     Adaptive,

@@ -23,8 +23,8 @@ use crate::txn::options::TxOptions;
 
 /// A flow that can be called by name.
 ///
-/// Procedures live in the open database, not in its files: register them each time it is opened, those that a log of
-/// calls needs by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call,
+/// The database's files do not have its procedures: register them each time it is opened. Those that a log of calls
+/// needs are given by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call,
 /// after a deadlock; it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
 #[derive(Debug, Clone)]
 pub struct Procedure {

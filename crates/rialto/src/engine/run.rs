@@ -1,4 +1,4 @@
-//! The loop that runs a transaction until it has its place or has failed.
+//! The loop that runs a transaction until it has its place in the log or has failed.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub(crate) fn run<T>(
     run_told(core, options, runs, body, |_, error| error, |error| error)
 }
 
-/// As [`run`], of a body that has an error type of its own. Its error is the last run's; whether the body runs again depends on the
-/// transaction alone, not on what the body makes of the transaction's errors.
+/// As [`run`], of a body that has an error type of its own. Its error is the last run's; whether the body runs again
+/// depends on the transaction alone, not on what the body makes of the transaction's errors.
 pub(crate) fn run_own<T, E: From<Error>>(
     core: &Arc<Core>,
     options: &TxOptions,
@@ -43,13 +43,15 @@ pub(crate) fn run_own<T, E: From<Error>>(
     };
     let why = |transaction: &mut Transaction, error| {
         own.set(Some(error));
-        // A victim runs again, whatever its body made of that. Any other error ends the transaction, and `own` is told for it.
+        // A victim runs again, whatever its body made of that. Any other error ends the transaction, and `own` is told
+        // for it.
         transaction.check().err().unwrap_or(Error::Cancelled)
     };
     run_told(core, options, runs, body, why, |error| own.take().unwrap_or_else(|| E::from(error)))
 }
 
-/// `why` says what an error of the body's is to the transaction, `tell` what the error of its last run is to the caller.
+/// `why` says what an error of the body's is to the transaction, `tell` what the error of its last run is to the
+/// caller.
 fn run_told<T, E, O: From<Error>>(
     core: &Arc<Core>,
     options: &TxOptions,
@@ -71,7 +73,8 @@ fn run_told<T, E, O: From<Error>>(
                     drop(WaitGuard::enter(&core.clock, Awaited::Others));
                 }
                 drop(in_body);
-                // Of a run that did not begin, `tell` knows nothing: what a body gave in a run without effect is not told.
+                // Of a run that did not begin, `tell` knows nothing: what a body gave in a run without effect is not
+                // told.
                 let Some(transaction) = transaction else { return failure.tell().map_err(O::from) };
                 transaction.abort()?;
                 return failure.tell().map_err(tell);
@@ -118,7 +121,7 @@ pub(crate) fn run_once<T>(
     runs.end(core, transaction, outcome)
 }
 
-/// Rests before the next run.
+/// Waits for the back-off before the next run.
 pub(crate) fn take_rest(core: &Core, rest: Option<Duration>) {
     let Some(rest) = rest else { return };
     let _waiting = WaitGuard::enter(&core.clock, Awaited::Others);

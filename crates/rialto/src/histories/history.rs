@@ -3,8 +3,9 @@
 //! Every version of a row has a number of its own, so a read shows whose write it saw. Versions of a key follow each
 //! other in the order of their writers' places in the log. From this follow Adya's edges: write-write, write-read and
 //! read-write. A read-write edge also leads from a scan that did not find a row to the write that would have made the
-//! scan find it (phantoms). A history is serializable if the edges make no cycle. Rows are a state of it if some of its
-//! transactions leave them, where with each of these all transactions before it belong to them, too.
+//! scan find it (phantoms). A history is serializable if the edges make no cycle. Rows are a state of a history if some
+//! set of its transactions leaves these rows, and the set has, with each transaction, all transactions that come before
+//! it by the edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

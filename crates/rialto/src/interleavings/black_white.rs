@@ -411,6 +411,33 @@ fn a_straddling_transaction_is_aborted_so_often_and_no_more() {
     }
 }
 
+/// System M's own black/white sweep keeps to its order. Only a commit that waits for the sweep names its segments.
+#[test]
+fn an_aborted_transaction_names_its_segments_only_as_a_hint() {
+    for straddling_hints in [true, false] {
+        Held::sweep(tcbw(), Options { straddling_hints, ..options() }, |held| {
+            let painting = held.db.core().storage.painting();
+            let aborted = straddles(&held.db, |tx| {
+                set_n(tx, &held.table, BLACK, 2)?;
+                set_n(tx, &held.table, WHITE, 2)
+            });
+            assert!(aborted);
+            assert_eq!(painting.is_pressed(), straddling_hints);
+            std::thread::scope(|scope| {
+                let handle = scope.spawn(|| {
+                    let mut handle = held.db.begin().unwrap();
+                    set_n(&mut handle, &held.table, BLACK, 4).unwrap();
+                    set_n(&mut handle, &held.table, WHITE, 4).unwrap();
+                    handle.commit()
+                });
+                until("the waiting commit has named its segments", || painting.is_pressed());
+                held.go_on();
+                assert_eq!(handle.join().unwrap(), Ok(()));
+            });
+        });
+    }
+}
+
 /// DDL is not run again for straddling: its commit waits for the sweep.
 #[test]
 fn straddling_ddl_waits() {

@@ -1,4 +1,4 @@
-//! The error of a failed disk operation: the file, the place, the operation and the system's own error.
+//! The error of a failed disk operation: the file, the offset, the operation and the system's own error.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The counts of the lock manager: each owner writes its own, and they are summed when they are read.
+//! The counts of the lock manager. Each owner counts for itself; the counts are summed when they are read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -83,7 +83,7 @@ impl TablesOut {
     }
 }
 
-/// The owners of each transaction that runs in parts, by the owner that stands for it. Kept for one walk.
+/// The lock owners of each transaction that runs in parts, by the owner of the transaction itself. Kept for one walk.
 ///
 /// Read once, when the walk first needs it: a part that begins later is found by a later walk.
 #[derive(Debug, Default)]

@@ -1,5 +1,13 @@
 //! Locks keep concurrent transactions apart.
 //!
+//! There are three forms of locks, with the same meaning. In the *central* form every lock is a *head*: a lock with a
+//! queue, found by name in a hash table. In the *thin* form (`LockForm::Thin`, the default) a present record is locked
+//! in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's slot. A conflict moves the
+//! lock into a head, so queues, fairness, deadlock detection and the view are the same code in both forms. Absent keys
+//! and intervals are central in the thin form, too. In the *local* form (`LockForm::Local`) keys and ranges of keys are
+//! locked in the lock tables of the executors that have them, and tables as in the thin form. A transaction that runs
+//! in place may *lease* such a lock table: it takes the table out, and has it for itself.
+//!
 //! A [`LockManager`] lends each transaction an [`Owner`] (its lock slot), and grants it locks on
 //!
 //! - **tables**, with intention modes ([`LockMode`]),
@@ -12,12 +20,14 @@
 //! - **L1** A request is granted exactly when it is compatible with every lock of other owners and with every request
 //!   ahead of it in the queue. An upgrade waits for holders only and stands before all new requests. A request that is
 //!   not granted waits for those that this rule names, and the waits-for graph has an edge to each of them and no other
-//!   edges. So it can neither miss a deadlock nor invent one. (For spans: `local`.) An exception: a record that is free
-//!   is granted to the first request that asks, even if others wait for it. One of the waiters has then been told to
-//!   ask again, and the others, readers included, wait for that one.
+//!   edges. So it can neither miss a deadlock nor invent one. (For spans: `local`.) An exception: if the first in the
+//!   queue of a record that becomes free wants it exclusively, it is told to ask again, and the first request that asks
+//!   gets the lock. The others in the queue, readers included, wait for the one that was told. This prevents lock
+//!   convoys. It does not apply to what a deadlock's victim releases, nor to a request that was told so `RETRIES_MAX`
+//!   times (`central/head.rs`): these locks are granted in the queue.
 //! - **L2** A request leaves its queue only under the latch of its partition of the hash table. Either the thread that
 //!   released a lock grants it or tells it to ask again, or its own owner withdraws it, and then grants the requests
-//!   behind it that can be granted now. (While a lease has an executor's table out: L15.)
+//!   behind it that can be granted now. (L15 says what holds while a lease has an executor's table out.)
 //! - **L3** A wake-up is a hint. Whether the request was granted is in the state word of the slot, which is written
 //!   under the partition's latch. So a late wake-up, for an earlier use of the slot, is harmless.
 //! - **L4** No thread holds two partition latches at once, with two exceptions: the deadlock detector, which takes
@@ -30,13 +40,6 @@
 //!   each executor that has keys of it; **L12** in `local/lease.rs`: an owner under a lease waits for no other owner.
 //!   **L13** in `intent`: executors hold the intentions of leases. **L14** in `local`: parts of one transaction share
 //!   no exclusive span; **L15** in `local`: a wait that ends while a lease has the lock table out.
-//!
-//! There are three forms of one meaning. In the central form every lock is a *head*: a lock with a queue, found by name
-//! in a hash table. In the thin form (`LockForm::Thin`, the default) a present record is locked in its own word
-//! ([`LockManager::record_thin`]), and a table intention lies in its owner's slot. A conflict moves the lock into a
-//! head, so queues, fairness, deadlock detection and the view are the same code in both forms. Absent keys and
-//! intervals are central in the thin form, too. In the local form (`LockForm::Local`) keys and ranges of keys are
-//! locked in the lock tables of the executors that have them, and tables as in the thin form.
 //!
 //! Reading order: `mode` (the compatibility of modes), `acquire` (requests for keys and rows), `slot` (owners and how
 //! they sleep), `manager` (waits and releases), `central` (the grant path; in it `head`: one lock's holders and

@@ -8,10 +8,10 @@
 //! of `archive_log` reported to be in the archive therefore stays there, also if other calls read an earlier durable
 //! position and come to copy later (`ArchiveState::up_to`).
 //!
-//! Nor does it go back across openings: a copy of a log file, or of a load file, is replaced only by one that begins
-//! with it, byte for byte (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied
-//! while closed, have the same identity and the same file names. The archive keeps the files of the life that it has;
-//! the other life is refused, and keeps its log.
+//! Nor does the archive go back across openings: a copy of a log file, or of a load file, is replaced only by one that
+//! begins with it, byte for byte (`Archiver::check_goes_on`). If a directory was copied while the database was closed,
+//! and both copies are then opened, the database has two *lives*: two logs with the same identity and the same file
+//! names. The archive keeps the files of the life that it has; the other life is refused, and keeps its log.
 //!
 //! Before it copies its first log file, the archiver looks at the file before that, which the database may have freed:
 //! if the archive has all of it, its last block has to be the one that the log names as its predecessor

@@ -1,4 +1,4 @@
-//! [`Freed`]: the condition that threads wait for which need a packet slot.
+//! [`Freed`]: the condition variable on which threads wait for a packet slot.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

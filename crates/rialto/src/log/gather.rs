@@ -178,8 +178,8 @@ impl Gatherer {
         self.ring.position() + needed as u64 <= self.allotment.end
     }
 
-    /// Opens another allotment, if a packet of this many bytes fits and `promise` promises the allotment its bytes of the
-    /// stream: what may be filled, and the pad behind it.
+    /// Opens another allotment, if a packet of this many bytes fits and `promise` promises the allotment its bytes of
+    /// the stream: what may be filled, and the pad behind it.
     #[inline(never)]
     fn open_allotment(&mut self, pool: &PacketPool, bytes: usize, promise: impl FnOnce(u64) -> bool) -> bool {
         self.close_allotment(pool);

@@ -1,4 +1,4 @@
-//! [`Line`]: the transactions that wait for room in the log.
+//! [`Line`]: the queue of the transactions that wait for room in the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct Line {
     places: Mutex<VecDeque<Arc<PlaceInLine>>>,
 }
 
-/// A transaction's place in the line.
+/// A transaction's entry in the queue.
 #[derive(Debug)]
 pub(crate) struct PlaceInLine {
     bytes: u64,
@@ -36,7 +36,7 @@ impl PlaceInLine {
     }
 }
 
-/// A transaction stands in the line until this is dropped.
+/// A transaction is in the queue until this is dropped.
 pub(crate) struct LineGuard<'a> {
     line: &'a Line,
     place: Arc<PlaceInLine>,

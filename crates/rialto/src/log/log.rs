@@ -192,8 +192,8 @@ impl Log {
         self.reserve_record(packet, packet.bytes().len().max(bytes), &|| Ok(()))
     }
 
-    /// As [`Log::reserve`], for a record of this many bytes, which may be fewer than the packet has ([`Log::push_call`]);
-    /// gives up when `check` returns an error.
+    /// As [`Log::reserve`], for a record of this many bytes, which may be fewer than the packet has
+    /// ([`Log::push_call`]); gives up when `check` returns an error.
     pub(crate) fn reserve_record(
         &self,
         packet: &mut PacketSlot,

@@ -1,7 +1,9 @@
 //! The log: it makes commits durable, and keeps the order in which they happened.
 //!
 //! The log knows nothing of tables. A *packet* is the bytes of one transaction, with a kind; its *place* ([`Lsn`]) is
-//! its number in the log order. The way of a packet:
+//! its number in the log order. A commit may be durable at one of two levels ([`Durability`]): at *level 1* its packet
+//! is in memory that outlives the process, at *level 3* it is on disk. (Level 2 is not built.) The way of a packet
+//! (*leave*: no thread waits for it, and the log server writes it):
 //!
 //! ```text
 //!  borrow a slot ─▶ write the packet ─▶ reserve room ─▶ PUSH: the place ─▶ apply, release locks ─▶ wait or leave
@@ -27,8 +29,8 @@
 //!
 //! # Invariants kept here
 //!
-//! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot is
-//!   used again only after gather and apply (`packet.rs`).
+//! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot
+//!   is used again only after gather and apply (`packet.rs`).
 //! - **I3** [`Log::wait`] answers when the durable position, of the level asked for, has passed the place. A level 1
 //!   commit is in the ring when it is answered. The log server starts to write it to disk no later than
 //!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written; therefore it
@@ -74,9 +76,9 @@
 //!
 //! The first file is small. Later files are zeroed in the background when half of the last one is used.
 //! [`Log::free_before`] renames freed files to spares, which become later files without being zeroed again. It keeps as
-//! many spares as the log has lately used files between two calls. On a full disk a file may be shorter than others.
-//! [`LogOptions::bytes_max`] bounds all files together; near it, reservations wait for a checkpoint and then fail with
-//! [`Error::LogFull`], before the place.
+//! many spares as it frees files, because about as many will be needed before the next call. On a full disk a file may
+//! be shorter than others. [`LogOptions::bytes_max`] bounds all files together; near it, reservations wait for a
+//! checkpoint and then fail with [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
 //! the log carries them like any other. Of a [`PacketKind::Unlogged`] packet the log carries only the place, so that

@@ -1,9 +1,9 @@
 //! Reading the log back: from a redo start to its end (I4, I8, I9).
 //!
 //! The log ends at the first block that does not chain: its checksum fails, or it does not carry the checksum of the
-//! block before it, or its place is not the next one. A crash leaves such an end. If a later block says that it was
-//! written when the missing one was already durable, the missing block was damaged: that is an error, which names file
-//! and offset.
+//! block before it, or its first place is not the one after the last packet before it. A crash leaves such an end. If a
+//! later block says that it was written when the missing one was already durable, the missing block was damaged: that
+//! is an error, which names file and offset.
 //!
 //! Bytes are interpreted only after their checksum has been verified, and nothing is written here: reading a log any
 //! number of times gives the same.

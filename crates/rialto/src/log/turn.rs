@@ -3,7 +3,8 @@
 //!
 //! Its state:
 //!
-//! - the *writer word*: whether it is held, and how many groups are in flight;
+//! - the *writer word*: whether it is held, and how many groups are *in flight*: drained from the queue, and not yet
+//!   completed;
 //! - the *durable position*: every place up to it is durable;
 //! - the *group word*: the place up to which the newest group reaches that is being written;
 //! - the *elected* committer, which will write the group that forms;
@@ -35,8 +36,8 @@
 //!   flight, or the writer word cannot be taken, or another committer is elected, or (in the designs whose groups the
 //!   log server writes) the log server has been asked for. The elected committer never sleeps in a bucket without a
 //!   time limit; it sleeps on the committer word only while the writer word cannot be taken. The thread that gives the
-//!   word back wakes it, and then looks again: if committers sleep that no group covers, and none is elected, it asks
-//!   the log server for a group, or wakes them to elect one.
+//!   word back wakes it, and then looks again. If committers sleep whose packets are in no group, and none of them is
+//!   elected, it asks the log server for a group, or wakes them to elect a committer.
 //! - An election is over when a group covers the elected committer's place: nothing has to be taken back. A committer
 //!   whose own wait is over takes over the election from one that stalls for longer. The committers that relied on that
 //!   one are written no later than before, and its own sleep ends by itself.
@@ -69,6 +70,14 @@ const IN_FLIGHT: u32 = 2;
 /// The most groups in flight at the same time. Together with the group that forms, there is one for each bucket.
 pub(crate) const IN_FLIGHT_MAX: u32 = BUCKETS as u32 - 1;
 const BUCKETS: usize = 4;
+
+/// The longest log write for which a committer spins: about what it costs to put a thread to sleep and to wake it. A
+/// disk takes longer, memory does not.
+const SPIN_WRITE_NS_MAX: u64 = 5_000;
+/// How long one turn of the spin takes, about.
+const SPIN_NS: u64 = 20;
+/// How often a committer spins in one wait: for the write under way, and for its own group's.
+const SPINS_MAX: u32 = 2;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,6 +311,11 @@ impl<M: Machine> Writer<M> {
                 };
                 self.say_begin(lsn, view.now + stall);
             }
+            let only_waits_for_write =
+                view.writer_busy && matches!(choice, Choice::Write | Choice::Sleep(None));
+            if only_waits_for_write && looks <= SPINS_MAX && self.spin_for_write(lsn) {
+                continue;
+            }
             let mut left = None;
             if let (Choice::Sleep(_) | Choice::Stall(_), Some(bound)) = (choice, &mut level_1) {
                 left = self.left_of(bound);
@@ -332,6 +346,19 @@ impl<M: Machine> Writer<M> {
                 }
             }
         }
+    }
+
+    /// Where a log write takes less time than a sleep and its wake-up, spins for about two writes, until the place is
+    /// durable or the writer word can be taken. Returns whether one of them is so.
+    fn spin_for_write(&self, lsn: u64) -> bool {
+        let write_ns = self.write_ns.load(Ordering::Relaxed);
+        if write_ns > SPIN_WRITE_NS_MAX {
+            return false;
+        }
+        (0..2 * write_ns / SPIN_NS).any(|_| {
+            std::hint::spin_loop();
+            self.durable() >= lsn || !self.is_busy()
+        })
     }
 
     fn view(

@@ -19,9 +19,9 @@
 //! thread hands them over to a thread that runs only the engine's own listeners: behind a foreign one they would wait
 //! for it (W2), and a committer between its place and its apply must not run them.
 //!
-//! A log without threads runs all of them in its callers' threads: a driven log where a caller that holds nothing says
-//! so ([`Log::wake_listeners`](super::Log::wake_listeners)), any other log behind each group. There a waker that sleeps
-//! delays its thread (W2).
+//! A log without threads runs all listeners in its callers' threads. A driven log does so when a caller that holds
+//! nothing calls [`Log::wake_listeners`](super::Log::wake_listeners), any other log after each group. There a waker
+//! that sleeps delays its thread (W2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,16 +36,16 @@ use crate::account::processor::ProcessorTime;
 use crate::fault_injection;
 use crate::foreign::run_caught;
 
-/// What waits for the log in memory of its own. Its `wake` is short, and waits for nothing.
+/// A listener of the engine that is an object of its own, not a [`Waker`]. Its `wake` is short, and waits for nothing.
 pub(crate) trait Listens: Send {
     fn wake(self: Box<Self>);
 }
 
-/// What is woken.
+/// A listener: what is run once a place is durable.
 pub(crate) enum Listener {
     /// A waker of the engine's own, which is short and waits for nothing.
     Own(Waker),
-    /// The same, in memory of its own.
+    /// An object of the engine's own.
     Boxed(Box<dyn Listens>),
     /// A user's waker.
     Foreign(Waker),

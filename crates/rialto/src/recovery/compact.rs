@@ -2,11 +2,11 @@
 //!
 //! The log does not say in which segment a row lies. Transactions that ran side by side filled segments of their own;
 //! when the rows of one were deleted, its segments became free. Redo puts the rows of all of them in turn into the same
-//! segments, and none becomes free. So a recovery may need more segments than the database had, up to twice as many and
-//! more, for rows that fit into its memory.
+//! segments, and none becomes free. So a recovery may need twice as many segments as the database had, or more, for
+//! rows that fit into its memory.
 //!
-//! A row that moves keeps its place ([`Lsn`](crate::ids::Lsn)), by which redo tells whether it already has a change.
-//! Both segments count as changed, so the next sweep of either copy writes them.
+//! A row that moves keeps its [`Lsn`](crate::ids::Lsn), by which redo tells whether the row already has a change. Both
+//! segments count as changed, so the next sweep of either copy writes them.
 
 use super::table::RedoTable;
 use crate::row::Key;
@@ -91,8 +91,8 @@ mod tests {
     use crate::recovery::table::{At, Scratch};
     use crate::recovery::tests::one_table;
 
-    /// Rows of many lengths, most of which are deleted. Then all remaining rows are where the index says, at their
-    /// places, and lie in fewer segments, which take new rows.
+    /// Rows of many lengths, most of which are deleted. Then all remaining rows are where the index says, with their
+    /// `Lsn`s, and lie in fewer segments, which take new rows.
     #[test]
     fn rows_that_move_are_found_at_their_places() {
         let seed = Random::seed_from_environment();

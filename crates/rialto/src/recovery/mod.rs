@@ -9,12 +9,12 @@
 //!
 //! # The redo rule
 //!
-//! The copy is fuzzy: it has each record as some packet left it, and different records in the states of different
-//! packets, at any places up to the clearance. Redo goes through the log from the redo start in order. A record whose
-//! `Lsn` is higher than the packet's is left alone: the copy has a later state of it. A put inserts or replaces. A
-//! patch or a delete of an absent row does nothing: a later packet removed the row, or moved it, and a move logs it
-//! whole. So whatever state of a row the copy has, the row is right once redo has passed the last packet that wrote it.
-//! Redoing packets again changes nothing (I8).
+//! The copy is fuzzy: it has each record as some packet left it, and different records as different packets left them.
+//! No packet of which it has anything is past the clearance. Redo goes through the log from the redo start in order. A
+//! record whose `Lsn` is higher than the packet's is left alone: the copy has a later state of it. A put inserts or
+//! replaces. A patch or a delete of an absent row does nothing: a later packet removed the row, or moved it, and a move
+//! logs it whole. So whatever state of a row the copy has, the row is right once redo has passed the last packet that
+//! wrote it. Redoing packets again changes nothing (I8).
 //!
 //! The copy holds nothing of a packet past its clearance. So once redo has reached the clearance all rows are as they
 //! were at that place. From there on a packet that changes a row which does not exist is an error. This holds unless

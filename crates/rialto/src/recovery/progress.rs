@@ -5,8 +5,8 @@
 //! files ([`LogReader::extent`](crate::log::LogReader::extent)). The time left of a step follows from its own speed,
 //! once it has one; the time of the later steps is their expected time ([`RecoveryRates`](super::RecoveryRates)).
 //!
-//! A recovery of less than a second tells nothing. A step has at most one line for each tenth of it, and at least a
-//! second lies between two lines; so a recovery of minutes or hours is told without a flood of lines.
+//! A recovery of less than a second prints nothing. A step has at most one line for each tenth of it, and at least a
+//! second lies between two lines; so a recovery of minutes or hours prints few lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -18,13 +18,13 @@ use crate::row::Value;
 /// How often a thread checks for an outcome before it sleeps.
 const YIELDS: usize = 20;
 
-/// A call of a procedure that was sent ([`Database::send_call`](crate::Database::send_call)): it first gets its place
-/// in the log, and then becomes durable.
+/// A call of a procedure that was sent ([`Database::send_call`](crate::Database::send_call)): first the call gets its
+/// place in the log, and then its outcome becomes durable.
 ///
 /// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is not reported.
 /// A panic of a body is resumed in the thread that asks for the outcome, when what the call read is durable; if it
-/// never will be, the error of the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] returns
-/// it, which wakes the task that polled it once, when the whole outcome is there.
+/// never will be, the error of the log is the outcome. It is also a `Future`, of what [`Sent::wait`] returns. It wakes
+/// the task that polled it once, when the whole outcome is there.
 #[must_use = "a call's outcome is known only to a caller that asks for it"]
 pub struct Sent {
     database: Opening,

@@ -35,8 +35,8 @@ impl LogLease {
 /// A transaction's outcome that is not yet durable: it is done when the log is durable up to its place, at its level.
 ///
 /// Dropping a ticket cancels nothing. A ticket is also a `Future`. As long as no thread waits for it, by
-/// [`Ticket::wait`] or by polling the future, it may linger
-/// ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that a group of many is written at once.
+/// [`Ticket::wait`] or by polling the future, the log may delay its write
+/// ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that many commits are written in one group.
 #[must_use = "a transaction's outcome is known only when its ticket is done"]
 pub struct Ticket {
     lease: LogLease,

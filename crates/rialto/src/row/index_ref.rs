@@ -5,8 +5,8 @@ use crate::Result;
 
 /// What names an index of a table: its name (`{table}_pkey` is the primary key's), or its position, a [`WhichIndex`].
 ///
-/// A name is looked up in each call, under the lock on the table: it still names the same index when other indexes were dropped. A
-/// position costs less, and is that of another index then.
+/// A name is looked up in each call, under the lock on the table: it still names the same index when other indexes were
+/// dropped. A position costs less, and is that of another index then.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names no index",
     note = "an index is named by its name, a `&str` or `&String`, or by a `WhichIndex`"

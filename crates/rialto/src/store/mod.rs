@@ -4,15 +4,15 @@
 //!   each other ([`Painting`]).
 //! - [`Table`]: a table by handle; [`TableVersion`]: a table between two definitions.
 //! - [`TableStore`]: **the interface.** Transactions and commits (`txn/`, `commit/`, `engine/`) reach rows and entries
-//!   only by its methods and those of [`Storage`]. They know where a row lies as a [`RowLocation`].
+//!   only by its methods and those of [`Storage`]. They name a row's location by a [`RowLocation`].
 //! - [`memory`]: the memory-resident store. Outside this folder only checkpoints, recovery, backups and the opening
 //!   know it, because they work on its segments. The test `arrows.rs` holds that.
 //!
 //! # A second store
 //!
 //! All tables are memory-resident, so [`TableStore`] is a struct with a [`MemoryTable`](memory::MemoryTable) in it.
-//! With tables of pages (not built) it would be an enum of two variants, and each of its methods one `match`. What
-//! follows says what the methods would have to answer then; most signatures allow for it already.
+//! With tables of pages (not built) it would be an enum of two variants, and each of its methods one `match`. This list
+//! says what the methods would have to return then. Most signatures allow for it already.
 //!
 //! - **A location is 8 bytes and tells which store it belongs to**: a record's number takes 48 bits. In memory a slot
 //!   stays a row's while an entry leads to it, so a location is the row. For a page it is a hint, from which a commit

@@ -9,7 +9,8 @@ use crate::row::{Key, WhichIndex};
 pub(crate) const TOGETHER: usize = 16;
 
 impl Storage {
-    /// Prefetches what the first keys lead to, each of an index, so many as go side by side, and keeps what it finds; how many there were.
+    /// Prefetches what the first keys lead to, each of an index, so many as go side by side, and keeps what it finds;
+    /// how many there were.
     #[inline]
     pub fn prefetch<'k>(
         &self,

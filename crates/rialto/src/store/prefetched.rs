@@ -13,11 +13,11 @@ const MISSES_MAX: u32 = 16;
 
 /// What a prefetch has found of keys, in their order.
 ///
-/// Invariant: what [`Prefetched::find`] gives is what a descent would give at that moment. The leaf is as it was, so it still covers the key,
-/// and has the same entries and the same removal. It is a leaf of the same index: the nodes of an index that is discarded change their
-/// versions, so an index that has an unchanged leaf is kept, and no other one has its root. So nothing has to be told to what was
-/// prefetched when rows, indexes and tables change, also before the transaction that uses a find begins. A lookup checks a find as it checks
-/// what a descent gives (L8).
+/// Invariant: what [`Prefetched::find`] gives is what a descent would give at that moment. The leaf is as it was, so it
+/// still covers the key, and has the same entries and the same removal. It is a leaf of the same index: the nodes of an
+/// index that is discarded change their versions, so an index that has an unchanged leaf is kept, and no other one has
+/// its root. So nothing has to be told to what was prefetched when rows, indexes and tables change, also before the
+/// transaction that uses a find begins. A lookup checks a find as it checks what a descent gives (L8).
 #[derive(Default)]
 pub(crate) struct Prefetched {
     /// Those behind `len` only keep the memory of their keys.
@@ -89,7 +89,8 @@ impl Prefetched {
         (fault_injection::is_on("prefetched-leaf-unchecked") || index.unchanged(&found.leaf)).then_some(found)
     }
 
-    /// Where the key is, if not next. The last one comes first: it is asked for again where one lookup has not sufficed.
+    /// Where the key is, if not next. The last one comes first: it is asked for again where one lookup has not
+    /// sufficed.
     #[cold]
     fn search(&mut self, root: u32, key: &[u8]) -> Option<usize> {
         let mut all = self.next.checked_sub(1).into_iter().chain(0..self.len);

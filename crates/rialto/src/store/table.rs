@@ -203,7 +203,7 @@ impl TableVersion {
     }
 }
 
-/// A table, by handle. It is cheap to clone, and stays valid when other transactions change the table by DDL.
+/// A handle of a table. It is cheap to clone, and stays valid when other transactions change the table by DDL.
 /// Operations on it use the table's current version.
 ///
 /// It is valid until its database is closed: transactions of another database, or of a later opening, refuse it

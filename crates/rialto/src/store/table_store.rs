@@ -361,7 +361,7 @@ impl TableStore {
         Ok(load_file::write_load_file(disk, database_id, number, &self.memory.heap)?)
     }
 
-    /// Notes a row that was loaded into the table at place `table` of a transaction's list.
+    /// Notes a row that was loaded into the table at position `table` of a transaction's list.
     pub fn note_loaded(&self, rows: &mut LoadedRows, table: u32, location: RowLocation) {
         rows.push(table, location.into(), self.memory.segments().units(location.into()));
     }

@@ -1,5 +1,5 @@
-//! What a commit passes before its place: the barriers of checkpoints and of definitions, and its promises to a sweep
-//! there.
+//! What a commit does just before it takes its place: it passes the barriers of checkpoints and of definitions. There
+//! it is promised the copies that it may have to keep for a sweep at a cut, or holds the segments on which it is white.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Context {
                     if settled == Settled::OneSide {
                         return Ok(true);
                     }
-                    if settled == Settled::Straddling && !self.waits_for_sweep && self.ddl.is_none() {
+                    if settled == Settled::Straddling && !self.waits_if_straddling() {
                         self.core.commits.in_progress.leave(self.number);
                         self.core.commits.accounts.straddling(self.number, self.choices.procedure);
                         return Err(NoPlace::Straddles);

@@ -1,8 +1,9 @@
 //! Bulk loads: rows go straight into a table that no other transaction sees yet.
 //!
-//! A table that the transaction created or truncated has storage of its own. After some rows into it, further rows go
-//! there at once. They are not in the packet, but in a load file that is synced before the packet is pushed, and that a
-//! record of the packet names.
+//! A table that the transaction created or truncated has storage of its own. Once the transaction has written
+//! `ROWS_BEFORE_LOAD` rows to the table by its packet, further rows go straight into this storage. The packet does not
+//! have these rows. They are in a load file, which a record of the packet names, and which is synced before the packet
+//! is pushed.
 
 use super::context::Context;
 use super::seek::SlotClaims;

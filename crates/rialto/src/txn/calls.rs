@@ -5,9 +5,9 @@
 //!        arguments: count varint, each  kind: u8, then by kind
 //! ```
 //!
-//! The checksum covers the write set's bytes as [`Logging::Value`](crate::Logging::Value) would have logged them. They
-//! follow from the arguments and the tables if the procedure is deterministic. The hidden row numbers that the
-//! transaction was given, in tables without a primary key, do not follow from these; therefore the call carries them.
+//! The checksum covers the write set's bytes as [`Logging::Value`](crate::Logging::Value) would have logged them. If
+//! the procedure is deterministic, these bytes follow from the arguments and the tables. The hidden row numbers that
+//! the transaction was given, in tables without a primary key, do not; therefore the call carries them.
 
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;

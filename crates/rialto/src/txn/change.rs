@@ -99,7 +99,7 @@ impl Context {
         Ok(())
     }
 
-    /// Whether increments of the row at this place are logged as such: in action logging, as the transaction's first
+    /// Whether increments of the row at this location are logged as such: in action logging, as the transaction's first
     /// write to a row. (Later ones are logged as values, so that redo may do them again. Beside DDL all are logged as
     /// values, since a row of a bulk load has the packet's own place before any operation on it is redone.)
     #[inline]

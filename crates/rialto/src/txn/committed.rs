@@ -1,4 +1,4 @@
-//! [`Committed`]: a transaction that has its place and waits for the log.
+//! [`Committed`]: a transaction that has its place in the log and waits for the log to be durable.
 
 use super::context::Context;
 use super::core::Core;

@@ -72,8 +72,10 @@ pub(crate) struct TxDefaults {
     pub transactions_max: usize,
     /// How often a deadlock's victim runs again.
     pub deadlock_retries_max: u32,
-    /// How long a transaction that straddled a checkpoint rests before it runs again.
+    /// How long a transaction that straddled a checkpoint waits before it runs again.
     pub straddling_retry: Duration,
+    /// Whether the checkpoint copies next what was in its way.
+    pub straddling_hints: bool,
 }
 
 impl Core {
@@ -120,7 +122,7 @@ pub(crate) struct Contexts {
     pub forgets_parts: AtomicBool,
 }
 
-/// The context that came back last has a place of its own: one exchange takes it or puts it.
+/// The context that came back last is kept in a cell of its own: one exchange takes it or puts it.
 #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
 #[derive(Default)]
 struct Pool {

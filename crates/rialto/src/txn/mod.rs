@@ -1,8 +1,8 @@
-//! Transactions: from `begin` to a place in the log, and to the tables.
+//! Transactions: from `begin` to a place in the log's order, and to the tables.
 //!
 //! - [`transaction`]: the handle; [`context`]: its working state; `savepoint`: points to roll back to;
-//! - `commit`: from the last operation to the released locks; `barriers`: what a commit passes before its place;
-//!   `ending`: what every end of a transaction does;
+//! - `commit`: from the last operation to the released locks; `barriers`: the barriers that a commit passes before its
+//!   place; `ending`: what every end of a transaction does;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: the operations of a body;
 //! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,

@@ -39,10 +39,10 @@ pub struct TxOptions {
     /// ([`GroupCommitDesign::honours_stall`](crate::GroupCommitDesign::honours_stall)).
     ///
     /// It is the stall of a thread that waits for the commit, in [`Database::transact`](crate::Database::transact) and
-    /// similar calls, or in [`Ticket::wait`](crate::Ticket::wait). A ticket without a waiter is left to a stand-in
-    /// thread, which serves all such tickets together and knows only the design's settings
+    /// similar calls, or in [`Ticket::wait`](crate::Ticket::wait). A ticket without a waiter is left to the log
+    /// server's thread, which serves all such tickets together and knows only the design's settings
     /// ([`GroupCommitOptions`](crate::GroupCommitOptions)). It may write earlier than this stall, and later where those
-    /// settings are longer. A later wait for the ticket cannot hold the stand-in back.
+    /// settings are longer. A later wait for the ticket cannot hold that thread back.
     pub commit_stall: Option<Duration>,
     /// How long the transaction is willing to take in all, its log write included, so that groups become larger (KODA's
     /// Willing-to-Wait Design). In willing-to-wait it takes at least that long; in hiber-willing-to-wait and adaptive

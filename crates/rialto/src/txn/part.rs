@@ -5,9 +5,9 @@
 //! lock owner, the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists
 //! once:
 //! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When
-//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is done
-//!   where one thread runs the actions in another order than the flow's. A choice that changes whether the transaction
-//!   may write binds the actions behind it, so it needs the whole transaction.
+//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is
+//!   done where one thread runs the actions in another order than the flow's. A choice that changes whether the
+//!   transaction may write also applies to the actions behind it in the flow, so it needs the whole transaction.
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
 //! - *Time limits* are one deadline. A doomed part dooms the transaction.
 //! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.
@@ -18,7 +18,7 @@
 //! - *Tables* are locked by the transaction before it is split, so their versions stay the same. Only plain closures
 //!   change definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
 //! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a
-//!   key that the transaction claimed in an earlier phase (L14 in [`lock::local`](crate::isolate)).
+//!   key that the transaction claimed in an earlier phase (L14 in `isolate/local/mod.rs`).
 //!
 //! **The whole transaction does what a part cannot do alone.** If two parts want one unique key, or a part has used up
 //! its share of room, the part is doomed, whatever its body does with the error ([`Context::need_whole`]). The call

@@ -7,14 +7,15 @@ use crate::store::{Found, Prefetched, TOGETHER, Table};
 use crate::unlikely::unlikely;
 
 impl Transaction<'_> {
-    /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
+    /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the
+    /// transaction uses them one by one.
     ///
-    /// A lookup in a large table waits for memory three or four times. Separate lookups wait one after another; prefetching overlaps
-    /// their waits. Small tables (an index of at most 252 leaves) are skipped.
+    /// A lookup in a large table waits for memory three or four times. Separate lookups wait one after another;
+    /// prefetching overlaps their waits. Small tables (an index of at most 252 leaves) are skipped.
     ///
-    /// It returns no row, takes no lock and changes only the time of later operations: the first lookups of up to 64 of the keys go on from what
-    /// was found in the index, if that has not changed since. A key of the wrong type, and a handle of
-    /// another database or opening, are skipped; the operation that uses them reports the error.
+    /// It returns no row, takes no lock and changes only the time of later operations: the first lookups of up to 64 of
+    /// the keys go on from what was found in the index, if that has not changed since. A key of the wrong type, and a
+    /// handle of another database or opening, are skipped; the operation that uses them reports the error.
     pub fn prefetch<K: IntoKey>(&mut self, table: &Table, keys: impl IntoIterator<Item = K>) {
         let context = self.context();
         let Ok(slot) = context.find_table(table) else { return };
@@ -38,7 +39,8 @@ impl Transaction<'_> {
             }
         }
         together(&encoded[..count]);
-        // The table is not locked. A version is retired before its indexes are discarded: then their nodes may have been other indexes'.
+        // The table is not locked. A version is retired before its indexes are discarded: then their nodes may have
+        // been other indexes'.
         if unlikely(version.is_retired()) {
             prefetched.clear();
         }
@@ -56,8 +58,8 @@ impl Transaction<'_> {
 }
 
 impl Context {
-    /// Prefetches the rows that keys of indexes lead to, each of a table that is locked by intention, given by its place in the transaction's
-    /// list. Small indexes are left out.
+    /// Prefetches the rows that keys of indexes lead to, each of a table that is locked by intention, given by its
+    /// position in the transaction's list. Small indexes are left out.
     pub fn prefetch<'k>(&mut self, keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>) {
         let Context { core, tables, prefetched, .. } = self;
         let far = keys.map(|(slot, which, key)| (&tables.at(slot).store, which, key));
@@ -65,7 +67,8 @@ impl Context {
         while core.storage.prefetch(&mut far, prefetched) == TOGETHER {}
     }
 
-    /// Looks the key in `self.key`, or another one, up in an index of a table: what was prefetched of it, or else by a descent.
+    /// Looks the key in `self.key`, or another one, up in an index of a table: what was prefetched of it, or else by a
+    /// descent.
     #[inline(always)]
     pub fn look_up(&mut self, slot: u32, which: WhichIndex, entry: Option<&[u8]>) -> Found {
         let Context { tables, key, prefetched, .. } = self;

@@ -33,7 +33,7 @@ fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
 }
 
 impl Context {
-    /// Locks the table and returns its place in the cache, with the version that is in force under that lock.
+    /// Locks the table and returns its position in the cache, with the version that is in force under that lock.
     #[inline(always)]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         match self.use_again(table.key(), mode) {
@@ -45,7 +45,7 @@ impl Context {
         }
     }
 
-    /// The place of a table that the transaction has locked already, or locks again as the last transaction of this
+    /// The position of a table that the transaction has locked already, or locks again as the last transaction of this
     /// slot did. `None`: take the long way.
     #[inline(always)]
     pub fn use_again(&mut self, table: TableKey, mode: LockMode) -> Option<u32> {
@@ -66,7 +66,7 @@ impl Context {
         }
     }
 
-    /// The place of a table in the cache, in whatever version. It is not locked.
+    /// The position of a table in the cache, in whatever version. It is not locked.
     #[inline]
     pub fn find_table(&mut self, table: &Table) -> Result<u32> {
         match self.tables.find_key(table.key()) {
@@ -195,7 +195,7 @@ impl Context {
         }
     }
 
-    /// Reads the body at a place into `self.body`. False if there is none.
+    /// Reads the body at a location into `self.body`. False if there is none.
     pub fn read_place(&mut self, slot: u32, place: CurrentRow) -> bool {
         let mut body = std::mem::take(&mut self.body);
         let there = self.read_place_into(slot, place, &mut body);

@@ -3,20 +3,20 @@
 //! A transaction by a handle may end in the body of another transaction, which has lock tables of executors leased
 //! until the body has ended (`isolate/local/own_lease.rs`). Any transaction may end while another thread's body has
 //! lock tables leased (L15 in `isolate/local/mod.rs`). Then another thread releases what the ended transaction holds at
-//! executors, as soon as the tables are returned.
+//! executors, as soon as the tables are returned. A release that is still to be done is a *debt* (`Debt`).
 //!
 //! Kept here:
 //!
-//! - **Every debt is paid** while the database is open: the locks are released from the moment that the transaction has
-//!   ended. What the transaction's own thread then waits for, such as the log or its turn, keeps no lock. Each debt has
-//!   a thread of its own; if the system has no thread left, the debt is on a list, and the resource manager releases
-//!   the locks when it finds the tables returned.
-//! - **A context is lent again when it has its lock slot back.** The slot goes with the locks, because they are entered
-//!   under its number.
+//! - **Every debt is paid** while the database is open: another thread begins to release the locks when the transaction
+//!   has ended. What the transaction's own thread then waits for, such as the log or its turn, keeps no lock. Each debt
+//!   has a thread of its own; if the system has no thread left, the debt is on a list, and the resource manager
+//!   releases the locks when it finds the tables returned.
+//! - **A transaction's context is used again only when it has its lock slot back.** The debt has the slot until then,
+//!   because the locks are entered under the slot's number.
 //! - **No such thread outlives a close.** The close waits for these threads, but not for a table: from the close on no
 //!   thread waits for a lock.
 //! - **No such context outlives a close.** A debt that is left then, or that arises later in a body that goes on, is
-//!   dropped with its locks held, and its lock slot is not lent again.
+//!   dropped with its locks held, and its lock slot is not used again.
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -28,7 +28,8 @@ use super::context::Context;
 use crate::isolate::Owner;
 use crate::txn::core::Core;
 
-/// The lock slot of a transaction that has ended, with what it holds at executors.
+/// A release that is still to be done: the lock slot of a transaction that has ended, with the locks that the slot
+/// holds at executors.
 pub(crate) struct Debt {
     core: Arc<Core>,
     state: Mutex<DebtState>,

@@ -1,11 +1,12 @@
-//! [`Retries`]: when a transaction whose run had no effect runs again. It is the one policy for closures, calls,
-//! servers' requests, and handles.
+//! [`Retries`]: whether and when a transaction runs again after a run without effect. The policy is the same for
+//! closures, calls, servers' requests, and handles.
 
 use std::time::Duration;
 
 use crate::commit::sweep_side::STRADDLING_RETRIES_MAX;
 
-/// After this many deadlocks the next run begins at once; each later rest is twice the one before, up to about 50 ms.
+/// After this many deadlocks the next run begins at once; each later back-off is twice the one before, up to about 50
+/// ms.
 const AT_ONCE: u32 = 4;
 
 /// How many runs of a transaction have had no effect so far. For handles: see
@@ -17,8 +18,8 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// After a run that was a deadlock's victim: the rest before the next run, which may be zero, so that the
-    /// transaction that won gets some time. `None` if there were `max` such runs before.
+    /// After a run that was a deadlock's victim: the back-off before the next run, which may be zero. It gives the
+    /// transaction that won some time. `None` if there were `max` such runs before.
     pub(crate) fn after_deadlock(&mut self, max: u32) -> Option<Duration> {
         if self.deadlocks >= max {
             return None;

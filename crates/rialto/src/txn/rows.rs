@@ -14,11 +14,12 @@ use crate::store::Table;
 const AHEAD_MIN: u64 = 4;
 const AHEAD_MAX: u64 = 128;
 
-/// The rows of a scan, copies of them, in the order of its index: [`Transaction::rows`] and [`Transaction::rows_by`] give it. It borrows
-/// the transaction, which does nothing else meanwhile: to change rows, collect them first.
+/// An iterator over copies of the rows of a scan, in the order of its index: [`Transaction::rows`] and
+/// [`Transaction::rows_by`] return it. It borrows the transaction, which does nothing else meanwhile: to change rows,
+/// collect them first.
 ///
-/// It reads ahead, 4 rows at first and at most 128: the rows that were read ahead are locked, too, and so is the range up to the last of
-/// them. It ends after its first error.
+/// It reads ahead, 4 rows at first and at most 128: the rows that were read ahead are locked, too, and so is the range
+/// up to the last of them. It ends after its first error.
 pub struct Rows<'t> {
     context: &'t mut Context,
     slot: u32,
@@ -31,9 +32,10 @@ pub struct Rows<'t> {
 }
 
 impl Transaction<'_> {
-    /// The rows of a range in the order of an index, as the transaction sees them: [`Transaction::scan`] as an iterator. The range is
-    /// locked against rows that come into it (I7) as far as it was read, and each row that was read. More is locked at once in two cases: a
-    /// scan without bounds and limit locks the table, and executors lock the whole range.
+    /// The rows of a range in the order of an index, as the transaction sees them: [`Transaction::scan`] as an
+    /// iterator. The range is locked against rows that come into it (I7) as far as it was read, and each row that was
+    /// read. More is locked at once in two cases: a scan without bounds and limit locks the table, and executors lock
+    /// the whole range.
     ///
     /// ```
     /// # use rialto::{Database, Result, Scan, Table};
@@ -43,8 +45,9 @@ impl Transaction<'_> {
     /// ```
     ///
     /// # Errors
-    /// Bounds that do not fit the index, an index that the table does not have ([`Error::NoSuchIndex`](crate::Error::NoSuchIndex)), and
-    /// what the lock on the table can meet. The iterator gives what the locks on the range and its rows can meet.
+    /// The error of bounds that do not fit the index; [`Error::NoSuchIndex`](crate::Error::NoSuchIndex) for an index
+    /// that the table does not have; the errors of a lock request, for the lock on the table. The errors of the locks
+    /// on the range and its rows are items of the iterator.
     pub fn rows(&mut self, table: &Table, scan: &Scan) -> Result<Rows<'_>> {
         let range = self.operate(|context| context.begin_scan(table, None, scan, Reads::Rows))?;
         Ok(Rows::new(self.context(), range))
@@ -99,7 +102,8 @@ impl<'t> Rows<'t> {
         if let Err(error) = &outcome {
             context.note_error(error);
         } else if rows.len() as u64 == limit {
-            // Nothing else runs in the transaction meanwhile: no entry of it comes behind the last one in the order, nor goes.
+            // Nothing else runs in the transaction meanwhile: no entry of it comes behind the last one in the order,
+            // nor goes.
             match range.direction {
                 Direction::Forward => range.bounds.0 = Bound::Excluded(last),
                 Direction::Backward => range.bounds.1 = Bound::Excluded(last),

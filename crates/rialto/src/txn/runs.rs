@@ -1,4 +1,4 @@
-//! [`Runs`]: a transaction that may have to run several times, and [`Run`]: how one of these ended.
+//! [`Runs`]: a transaction that may have to run several times; [`Run`]: how one of its runs ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::reply::{Failure, Outcome};
 
-/// How long a run stays aside without a call that wakes it: the lock that it met may belong to a transaction that calls
-/// no run.
+/// The back-off of a run that has stepped aside and that no ending call wakes: the lock in its way may belong to a
+/// transaction that wakes no run.
 pub(crate) const ASIDE: Duration = Duration::from_millis(5);
-/// After this many rests without a call the transaction waits in line.
+/// After this many back-offs that ended without a wake-up the transaction waits in the queue of the lock.
 const ASIDE_IN_VAIN_MAX: u32 = 2;
-/// The same after this many rests in all, since each time it is called another run may come before it.
+/// The same after this many back-offs in all: at each wake-up another run may take the lock first.
 const ASIDES_MAX: u32 = 64;
 
 /// How one run of a transaction ended.
@@ -67,12 +67,11 @@ pub(crate) struct Runs {
     retries: Retries,
     /// The stage of the run that began last.
     stage: Option<Stage>,
-    /// How many runs only asked for locks and stepped aside; and how many of these rested to the end, without a call
-    /// that woke them.
+    /// How many runs only asked for locks and stepped aside; and how many of their back-offs ended without a wake-up.
     asides: u32,
     in_vain: u32,
-    /// When the run stepped aside, if it is aside; and how much of its rests counts for the time-out of the wait in
-    /// line after them.
+    /// When the run stepped aside, if it is backing off; and how much of its back-offs counts for the time-out of the
+    /// wait in the lock's queue that follows them.
     aside_since: Option<Moment>,
     rests: Duration,
     /// When the first run began.
@@ -138,8 +137,9 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// Whether a run that has done nothing yet may step aside for a lock, instead of waiting in line: its lock policy
-    /// is to wait, at most one of its rests so far ended without a call, and its time-out leaves time for another rest.
+    /// Whether a run that has done nothing yet may step aside for a lock, instead of waiting in the lock's queue: its
+    /// lock policy is to wait, fewer than [`ASIDE_IN_VAIN_MAX`] of its back-offs ended without a wake-up, there were
+    /// fewer than [`ASIDES_MAX`] of them, and its time-out leaves time for another one.
     pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
         context.choices.lock_wait == LockPolicy::Wait
             && self.in_vain < ASIDE_IN_VAIN_MAX
@@ -147,7 +147,7 @@ impl Runs {
             && self.rests + ASIDE <= context.choices.lock_timeout / 4
     }
 
-    /// Ends a run that has only asked for locks. Its time aside counts as a wait for a lock.
+    /// Ends a run that has only asked for locks. Its back-off counts as a wait for a lock.
     pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
         let context = transaction.context();
         let now = context.core.clock.now();
@@ -157,7 +157,7 @@ impl Runs {
         (self.asides, self.aside_since) = (self.asides + 1, Some(now));
     }
 
-    /// Begins the next run after a rest aside; `was_called` says whether a call woke it.
+    /// Begins the next run after a back-off; `was_called` says whether an ending call woke it.
     pub(crate) fn come_back(&mut self, now: Moment, was_called: bool) {
         let Some(since) = self.aside_since.take() else { return };
         let rested = now - since;
@@ -166,7 +166,7 @@ impl Runs {
         self.in_vain += u32::from(!was_called);
     }
 
-    /// How long it has rested aside so far; it waits in line now.
+    /// How long it has backed off so far. From now on it waits in the lock's queue.
     pub(crate) fn take_rests(&mut self) -> Duration {
         std::mem::take(&mut self.rests)
     }
@@ -178,7 +178,7 @@ impl Runs {
         }
     }
 
-    /// Ends a run after which the transaction runs again, after a rest.
+    /// Ends a run after which the transaction runs again, after a back-off.
     pub(crate) fn again<T>(
         &mut self,
         mut transaction: Transaction<'static>,

@@ -22,8 +22,8 @@ pub(super) const ESCALATE_ROWS: u64 = 4_096;
 /// How many rows ahead a scan prefetches.
 const PREFETCHED_ROWS: usize = 4;
 
-/// One end of a scan. The values are those of the index's columns, or of the first of them: then all keys with that
-/// prefix are on the same side.
+/// One end of a scan. The values are those of the index's columns, or of its first columns. In the second case all keys
+/// that begin with these values are inside the range, or all are outside.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum KeyBound {
     /// No bound: to the end of the index.
@@ -170,8 +170,8 @@ impl Context {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
-        // A whole scan by an action with an identifier strays, and is refused below. Therefore it does not lock the
-        // whole table, where it would wait for other transactions, and for the other parts of its own.
+        // A whole scan by an action with an identifier leaves its scope, and is refused below. Therefore it does not
+        // lock the whole table, where it would wait for other transactions, and for the other parts of its own.
         let is_whole = is_whole && !self.scope.has_identifier();
         self.use_table(table, if is_whole { whole } else { intent })
     }

@@ -1,6 +1,6 @@
 //! [`Scope`]: what the running action may touch. Every operation checks this, so that a flow means the same on each
-//! engine: an access elsewhere is refused with an error that names the action and what it strayed to. Where the
-//! action's identifier is locked, what it names needs no lock of its own.
+//! engine: an access outside of the scope is refused with an error that names the action and the access. If the
+//! action's identifier is locked, the rows and keys under it need no locks of their own.
 
 use std::ops::Bound;
 
@@ -23,7 +23,7 @@ pub(crate) enum Touch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     pub table: TableKey,
-    /// The table's place in the transaction's list of tables.
+    /// The table's position in the transaction's list of tables.
     pub slot: u32,
     /// Whether the action writes; the table is locked by the intention for this.
     pub mode: RecordMode,
@@ -46,7 +46,7 @@ pub(crate) struct Scope {
     on: Option<Reach>,
     /// The prefix of the keys that the action may touch.
     prefix: Key,
-    /// What the action strayed to first, in words.
+    /// The action's first access outside of its scope, in words.
     strayed: Option<Box<str>>,
 }
 
@@ -94,7 +94,7 @@ impl Scope {
         (reach.table == table && suffices(reach.mode, mode)).then_some(reach.slot)
     }
 
-    /// Whether the action is on the table at this place, with an intention lock of this mode or a stronger one.
+    /// Whether the action is on the table at this position, with an intention lock of this mode or a stronger one.
     #[inline(always)]
     pub fn is_at(&self, slot: u32, mode: RecordMode) -> bool {
         self.on.as_ref().is_some_and(|reach| reach.slot == slot && suffices(reach.mode, mode))
@@ -144,7 +144,7 @@ impl Scope {
         self.on.map_or(0, |reach| reach.savepoints)
     }
 
-    /// Ends the action. Returns what it strayed to, even if its body ignored the error.
+    /// Ends the action. Returns its first access outside of its scope, even if its body ignored the error.
     #[inline]
     pub fn end(&mut self) -> Option<Box<str>> {
         self.on = None;

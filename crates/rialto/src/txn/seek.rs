@@ -1,8 +1,8 @@
 //! Locking a key and finding its row.
 //!
-//! In the central form the key's name is locked first, then its row is looked up: a row that is found is locked by
-//! then. In the thin form the row is looked up first and locked in its own word, then the index is checked to still
-//! lead there (`isolate/thin.rs`, L8); only a key that leads nowhere is locked by name.
+//! In the central form the key's name is locked first, and then its row is looked up; so a row that is found is locked
+//! already. In the thin form the row is looked up first and locked in its own word. Then the index is checked: it still
+//! has to lead from the key to this row (`isolate/thin/mod.rs`, L8). Only a key without an entry is locked by name.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,7 +141,7 @@ impl Context {
         self.reach_key_to_change(slot).map(|record| (slot, record))
     }
 
-    /// Encodes the key into `self.key` and returns the table's place, if the table is found at the first look-up.
+    /// Encodes the key into `self.key` and returns the table's position, if the table is found at the first look-up.
     #[inline(always)]
     pub fn encode_at_once(&mut self, table: TableKey, key: &impl IntoKey) -> Option<u32> {
         let (slot, version) = self.tables.find_at_once(table)?;
@@ -458,7 +458,7 @@ impl Context {
         )
     }
 
-    /// The place of the row of the key in `self.key`, which is locked.
+    /// The location of the row of the key in `self.key`, which is locked.
     pub fn locate(&mut self, slot: u32) -> CurrentRow {
         match self.find_own(slot) {
             Some(position) => CurrentRow::Own(position),
@@ -483,7 +483,7 @@ impl Context {
         CurrentRow::Absent(Some(vacancy))
     }
 
-    /// The place of a record that is locked.
+    /// The location of a record that is locked.
     #[inline]
     pub fn stored(&mut self, slot: u32, record: RowLocation) -> CurrentRow {
         let table = self.tables.at(slot);

@@ -39,12 +39,21 @@ impl Context {
             Consistency::Transaction => self.settle_transaction(),
         };
         if settled != Settled::OneSide {
-            if settled == Settled::Straddling {
+            // A commit that waits for the sweep always names its segments: otherwise its locks might be held until the
+            // sweep's end.
+            if settled == Settled::Straddling
+                && (self.core.defaults.straddling_hints || self.waits_if_straddling())
+            {
                 self.core.storage.painting().ask(&self.side.held);
             }
             self.end_side();
         }
         settled
+    }
+
+    /// Whether the transaction waits at its commit for the sweep that it straddles, and is not aborted.
+    pub fn waits_if_straddling(&self) -> bool {
+        self.waits_for_sweep || self.ddl.is_some()
     }
 
     /// Ends all holds: the writes are applied, or will not be.

@@ -1,3 +1,3 @@
-//! What `cancellation.rs` is made of; `model.rs` compiles the same source against a model checker's.
+//! The primitives of `cancellation.rs`; `model.rs` compiles the same source against a model checker's.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU16, fence};

@@ -20,8 +20,8 @@ use crate::reply::{Failure, Outcome, Ticket};
 ///
 /// # Blocking
 /// Each operation on rows or definitions may wait for locks, each up to the transaction's lock time-out
-/// ([`TxOptions::lock_timeout`]); with [`LockPolicy::Refuse`] it fails instead. The first write may also wait for a packet,
-/// up to [`Options::log_wait_max`](crate::Options::log_wait_max).
+/// ([`TxOptions::lock_timeout`]); with [`LockPolicy::Refuse`] it fails instead. The first write may also wait for a
+/// packet, up to [`Options::log_wait_max`](crate::Options::log_wait_max).
 ///
 /// The lifetime of a handle is `'static`. Each body is lent a transaction of a lifetime of its own. No other
 /// transaction has that type, so a body ends with the transaction that it was lent.

@@ -24,9 +24,9 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// The error of a key that does not fit the index; [`Error::NoSuchIndex`] for an index that the table does not
-    /// have; [`Error::Unsupported`] for an index that is not unique; the errors of a lock request. A position may be that
-    /// of another index after indexes were dropped: give the index's name, or compare [`Table::schema`] after this call,
-    /// if definitions may come in between.
+    /// have; [`Error::Unsupported`] for an index that is not unique; the errors of a lock request. A position may be
+    /// that of another index after indexes were dropped: give the index's name, or compare [`Table::schema`] after this
+    /// call, if definitions may come in between.
     pub fn look_by<T>(
         &mut self,
         table: &Table,

@@ -9,10 +9,10 @@
 //! - a writer of which a part was seen (a record, or a removal from an index) had either applied all of itself by that
 //!   moment, or still held its locks when the words were checked again.
 //!
-//! Readers write nothing that others share. A reader that finds itself spoiled runs again, with locks. All reads are
-//! checked again after each of the first reads, and later each time that their number has doubled, so that a body does
-//! not go on for long with reads that do not fit together. A reader that chooses to write is no longer a reader
-//! ([`Context::read_locked`]).
+//! Readers write nothing that others share. A reader whose check fails is *spoiled*: it runs again, with locks. All
+//! reads are checked again after each of the first reads, and later each time that their number has doubled, so that a
+//! body does not go on for long with reads that do not fit together. A reader that chooses to write is no longer a
+//! reader ([`Context::read_locked`]).
 
 use super::context::Context;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(crate) struct UnlockedReads {
     active: bool,
     spoiled: bool,
     records: Vec<SeenRow>,
-    /// Leaves of the indexes of tables; the number is the table's place in the transaction's list of tables.
+    /// Leaves of the indexes of tables; the number is the table's position in the transaction's list of tables.
     leaves: Vec<(u32, WhichIndex, Leaf)>,
 }
 

@@ -19,7 +19,7 @@ use crate::store::{RowLocation, Table};
 use crate::unlikely::unlikely;
 
 impl Context {
-    /// Locks the table for writes and returns its place in the list of tables.
+    /// Locks the table for writes and returns its position in the list of tables.
     #[inline(always)]
     fn use_for_write(&mut self, table: &Table) -> Result<u32> {
         if !self.writing || self.is_hindered() {

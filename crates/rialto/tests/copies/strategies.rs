@@ -373,6 +373,7 @@ fn options(random: &mut Random) -> Options {
         spool: random.chance(1, 2),
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
         straddling_retry: Duration::from_micros(random.below(2_000)),
+        straddling_hints: random.chance(1, 2),
         backup_copies: *pick(random, &[2, 3]),
         engine: *pick(random, &[Engine::thin(), Engine::central(), executors.into()]),
         deadlock_retries_max: 100_000,

@@ -1,4 +1,5 @@
-//! What clap cannot see: options that are not built, that do not apply to a workload, or that do not go together.
+//! Checks that clap cannot make: options that are not built, that do not apply to a workload, or that do not go
+//! together.
 
 use rialto::Logging;
 use rialto::io::SimulatedDisk;
@@ -159,12 +160,15 @@ impl BenchArgs {
                 ));
             }
         }
-        if self.straddling_retry_us.is_some()
-            && !matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw)
-        {
-            return usage(
-                "--straddling-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
-            );
+        let of_black_white = [
+            ("--straddling-retry-us", self.straddling_retry_us.is_some()),
+            ("--straddling-hints", self.straddling_hints.is_some()),
+        ];
+        let is_black_white = matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw);
+        if let Some((option, _)) = of_black_white.iter().find(|(_, is_set)| *is_set && !is_black_white) {
+            return usage(format!(
+                "{option} applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw"
+            ));
         }
         if let Some(us) = self.straddling_retry_us.filter(|&us| us > 60_000_000) {
             return usage(format!("--straddling-retry-us {us}: expected at most 60000000"));

@@ -1,8 +1,8 @@
 //! The command line of `rialto bench`.
 //!
-//! A value that is not built yet is no value of its option here, so that `--help` does not show it and clap answers
-//! with those that are. An option that is not built at all, or that no workload here takes, is known but hidden, and
-//! [`BenchArgs::check`] answers with what is available.
+//! A value of an option that is not built yet is left out, so that `--help` does not show it, and clap's error names
+//! the values that there are. An option that is not built at all, or that no workload here takes, is known but hidden,
+//! and [`BenchArgs::check`] answers with what is available.
 
 mod check;
 mod values;
@@ -32,7 +32,8 @@ pub const ACCOUNTS: u32 = 1_000_000;
 /// Where the data is, unless told otherwise: a directory for each workload in this one.
 pub const DATA: &str = "./rialto-data";
 
-/// The options that are given on the command line, by their names, whatever their value: most have one that says nothing.
+/// The names of the options that are given on the command line. Most options have a default, so their value does not tell
+/// whether they are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
@@ -68,168 +69,189 @@ impl Given {
     }
 }
 
-/// Run a workload and measure it.
+/// Run a workload, measure it, and verify its data
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
     // The first, because those behind it take their values away.
     #[command(flatten)]
     given: Given,
-    /// What the clients run
+    /// The workload, which the clients run
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// How transactions meet threads
+    /// The engine that runs transactions
     #[arg(long, value_enum, default_value = "conventional")]
     pub engine: EngineName,
-    /// Clients; each is a thread
+    /// The number of clients, each a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that executor threads run
+    /// How many transactions each client keeps outstanding. With 1 it waits for each commit; with more it keeps
+    /// their tickets, and with --executor-threads it sends calls to these threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub in_flight: u32,
-    /// Open loop: this many transactions a second, or percent of a peak that is measured first; latencies count from
-    /// the intended start
+    /// The rate of an open loop: transactions a second, or a percentage of the peak, which a closed loop of the
+    /// same clients measures first. A latency counts from the moment at which its transaction was due
     #[arg(long, value_name = "TPS|PCT%")]
     pub rate: Option<Rate>,
-    /// How long to measure
+    /// The length of the measured window, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
-    /// How long to run before measuring (at least 0.2 s, in which the growth is judged)
+    /// How long the clients run before the window, in seconds; at least 0.2. From the growth in this time the
+    /// program judges whether the run fits into memory and log, and refuses it if not
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub warmup: Duration,
-    /// Measure so often, and print the median by throughput
+    /// How many windows are measured; the one with the median throughput is printed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub repeat: u32,
-    /// TPC-B: branches [default: 10]; card: times the paper's sizes [default: 1]; tatp: ten thousands of subscribers
-    /// [default: 10]; tpcc: warehouses [default: 10]
+    /// The size of the database. tpcb: branches [default: 10]; card: multiples of the paper's sizes [default: 1];
+    /// tatp: subscribers, in units of 10000 [default: 10]; tpcc: warehouses [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub scale: Option<u32>,
-    /// Accounts in all, at any scale [default: 1000000; card: 40000 times the scale]
+    /// The number of accounts, whatever the scale (tpcb, card) [default: 1000000; card: 40000 times the scale]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
     pub accounts: Option<u32>,
-    /// Subscribers in all, in place of --scale (tatp) [default: 10000 times the scale]
+    /// The number of subscribers, in place of --scale (tatp) [default: 10000 times the scale]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
     pub subscribers: Option<u32>,
-    /// Items, and stocks of each warehouse, for a smaller TPC-C than the specification's (tpcc) [default: 100000]
+    /// The number of items, and of stocks of each warehouse; fewer make a smaller database than the specification's
+    /// (tpcc) [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub items: Option<u32>,
-    /// Customers of each district, and orders that it is loaded with, for a smaller TPC-C than the specification's (tpcc)
-    /// [default: 3000]
+    /// The number of customers of each district, and of the orders that it is loaded with; fewer make a smaller
+    /// database than the specification's (tpcc) [default: 3000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=3_000))]
     pub customers: Option<u32>,
-    /// How often each transaction is run, in percent that add up to 100; what is not named is not run [default of card:
-    /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1; of tatp: GetSubscriberData=35,GetNewDestination=10,
-    /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2;
-    /// of tpcc: new-order=45,payment=43,order-status=4,delivery=4,stock-level=4]
+    /// The share of each transaction, in percent that add up to 100; a transaction that is not named does not run
+    /// [default of card: BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1; of tatp:
+    /// GetSubscriberData=35,GetNewDestination=10,
+    /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2; of
+    /// tpcc: new-order=45,payment=43,order-status=4,delivery=4,stock-level=4]
     #[arg(long, value_name = "NAME=PCT,...")]
     pub mix: Option<String>,
-    /// Put the load on System M's servers: message servers put requests on one queue, a transaction server runs them one at a
-    /// time (card). Without it each client runs its own transactions
+    /// Run the load on System M's servers: message servers put requests on one queue, and a transaction server runs
+    /// them one at a time (card). Without this option each client runs its own transactions
     #[arg(long)]
     pub servers: bool,
-    /// With --servers: how many message servers; each is a thread with a response queue of its own [default: 1]
+    /// With --servers: the number of message servers; each is a thread with a response queue of its own [default:
+    /// 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub message_servers: Option<u32>,
     /// With --servers: the length of the request queue [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub queue: Option<u32>,
-    /// With --servers: executors that stand by for when the one that runs is blocked [default: 4]
+    /// With --servers: the number of standby threads of the transaction server; one runs the next request while the
+    /// one before waits, for a lock for instance [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub standbys: Option<u32>,
-    /// How durable "committed" is
+    /// The durability of commits
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
-    /// Which thread writes the log, and when
+    /// The design of group commit, and its settings
     #[command(flatten)]
     pub group_commit: GroupCommitArgs,
     /// How the log is written
     #[command(flatten)]
     pub log_writes: LogWritesArgs,
-    /// What goes into the log
+    /// What a commit writes to the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
-    /// Run each transaction twice, as the procedure that --logging transaction logs, and end the run if the two write
-    /// different things
+    /// Run each transaction twice, as the call that --logging transaction would log, and end the run if the two
+    /// write different things
     #[arg(long)]
     pub check_determinism: bool,
-    /// Run each transaction as a call of a registered procedure, written once for both engines. Calls they are anyhow with
-    /// --engine data-oriented, --logging transaction and --check-determinism, and in tpcc; what else runs on the
-    /// conventional engine is closures
+    /// Run each transaction as a call of a registered procedure on the conventional engine, too, where it otherwise
+    /// runs as a closure. Always so with --engine data-oriented, --logging transaction and --check-determinism, and
+    /// in tpcc
     #[arg(long)]
     pub calls: bool,
-    /// How memory is brought to disk in the background
+    /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
     #[arg(long, value_enum, default_value = "fuzzy")]
     pub checkpoint: CheckpointName,
-    /// The shortest time from one checkpoint's begin to the next one's
+    /// The shortest time from the beginning of one checkpoint to the beginning of the next, in seconds [default:
+    /// 30]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub checkpoint_interval_s: Option<Duration>,
-    /// The longest time that a recovery should take: checkpoints begin when the log asks for one, and the interval is the
-    /// longest time that a sweep takes
+    /// The longest time that a recovery should take, in seconds. With it, a checkpoint begins when the log to redo
+    /// requires one, and --checkpoint-interval-s is the longest time that a checkpoint takes [default: none]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub recovery_within_s: Option<Duration>,
-    /// Whether a checkpoint copies a segment before it writes it, or keeps it latched through the write
+    /// true: a checkpoint copies each segment, and writes the copy; false: it keeps the segment latched while it
+    /// writes it
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     pub spool: bool,
-    /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
+    /// The number of backup copies of the tables; with three, the database can always do without a damaged one
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     pub backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long a transaction waits that straddled a sweep, before it runs again
+    /// With --checkpoint acbw or tcbw: how long a transaction that the checkpoint has aborted waits before it runs
+    /// again [default: 1000]
     #[arg(long, value_name = "US")]
     pub straddling_retry_us: Option<u64>,
-    /// Where log files are copied to before a checkpoint frees them, and the rest at the end
+    /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
+    /// has aborted; without it, it keeps to its order, as System M's does [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub straddling_hints: Option<bool>,
+    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end of
+    /// the run
     #[arg(long, value_name = "DIR")]
     pub archive: Option<PathBuf>,
-    /// How fast a checkpoint goes through memory; 0 is without a pause
+    /// How many bytes a second a checkpoint writes; 0 for no pauses [default: so many that it takes
+    /// --checkpoint-interval-s, or less if the log fills up]
     #[arg(long, value_name = "N")]
     pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log
+    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
+    /// [default: 4 GiB]
     #[arg(long, value_name = "N")]
     pub log_bytes_max: Option<u64>,
-    /// The bound on the memory of tables and indexes
+    /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     pub memory_bytes: Option<u64>,
-    /// Where the tables live
+    /// Where the tables are kept
     #[arg(long, value_enum, default_value = "memory")]
     pub residence: ResidenceName,
-    /// How locks are kept while no transaction competes for them
+    /// Where the conventional engine keeps its locks
     #[arg(long, value_enum, default_value = "thin")]
     pub locks: LocksName,
-    /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
+    /// With --engine data-oriented: the number of executors among which the keys of each index are divided
+    /// [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub executors: Option<u16>,
-    /// With --engine data-oriented: how many threads own the executors; 0 runs each call in place, on its client's thread
-    /// [default: 0]
+    /// With --engine data-oriented: the number of threads that own the executors; with 0 each call runs in place,
+    /// on its client's thread [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
     pub executor_threads: Option<u16>,
-    /// With --executor-threads: hand calls over to them always, or only if they are at work, and else run them on the client's thread
+    /// With --executor-threads: when a client that waits for its call hands it over to the thread that owns the
+    /// executor; otherwise it runs the call itself
     #[arg(long, value_enum, default_value = "if-busy")]
     pub hand_over: HandOverName,
-    /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
-    /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
+    /// Where the files are kept. sim:NAME is a simulated device: it keeps them in the directory of --data, or in
+    /// memory if that is not given. The workload commit keeps no files on sim:koda and sim:ssd-30us, -100us, -1ms;
+    /// it runs there in virtual time. An unknown NAME is answered with all names
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
-    /// The data directory; one that holds the workload already is used (commit leaves nothing in it) [default:
+    /// The data directory. If it already holds the workload, that is used; commit leaves nothing in it [default:
     /// ./rialto-data/WORKLOAD]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where the random choices come from
+    /// The seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Measure after each window what bare code reaches with the same log bytes: a write, a group commit, a map with a
-    /// log thread
+    /// After each window, measure what bare code reaches with the same log bytes: a write and its sync, a group
+    /// commit, or a map whose log a second thread writes
     #[arg(long)]
     pub limits: bool,
-    /// Compare with the same run with these options changed ('--clients 1'): pairs of runs that take turns, as many as
-    /// --repeat, or 6; prints the ratios with their intervals. The other run has a directory of its own beside this one's
+    /// Compare with the same run with these options changed ('--clients 1'). The two sides run in pairs and take
+    /// turns, --repeat times (6 if that is not given); the ratios are printed with their intervals. The other side
+    /// has a directory of its own beside this one's
     #[arg(long, value_name = "OTHER ARGS", allow_hyphen_values = true)]
     pub versus: Option<String>,
-    /// Compare with this program, another build of rialto; with the same options, or those changed by --versus
+    /// Compare with the program at PATH, another build of rialto, with the same options, or with those changed by
+    /// --versus
     #[arg(long, value_name = "PATH")]
     pub versus_binary: Option<PathBuf>,
     /// Measure nothing: read requests from the input, one a line, and answer each (card; "help" lists them)
     #[arg(long)]
     pub interactive: bool,
-    /// Print the result as one JSON object, too, on the last line
+    /// Also print the result as one JSON object, on the last line
     #[arg(long)]
     pub json: bool,
 
@@ -237,7 +259,7 @@ pub struct BenchArgs {
     unbuilt: Unbuilt,
 }
 
-/// What the contract names and this program does not take yet.
+/// Options that are not built yet: they are hidden, and refused.
 #[derive(Debug, Clone, Default, Args)]
 struct Unbuilt {
     #[arg(long, hide = true, num_args = 0..=1)]
@@ -353,7 +375,7 @@ impl BenchArgs {
         self.clients as usize * self.in_flight as usize
     }
 
-    /// How many transactions can be open: one a client; all in flight, where they are run by threads that own executors,
+    /// How many transactions can be open: one for each client, or, where threads own executors, all that are outstanding,
     /// each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
         let open = match self.executor_threads {
@@ -419,6 +441,7 @@ impl BenchArgs {
             straddling_retry: self
                 .straddling_retry_us
                 .map_or(defaults.straddling_retry, Duration::from_micros),
+            straddling_hints: self.straddling_hints.unwrap_or(defaults.straddling_hints),
             archive: self.archive.as_ref().map(Archive::directory),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,

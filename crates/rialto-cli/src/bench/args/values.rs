@@ -11,19 +11,22 @@ use rialto::{Checkpointing, HandOver, Locks, Logging};
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadName {
-    /// TPC-B: one transaction that moves money at a branch, 85 of 100 times for an account of the same branch
+    /// TPC-B: one transaction, which changes an account, a teller and a branch, and inserts a row of history; in 85
+    /// of 100 the account is one of the teller's branch
     Tpcb,
-    /// The credit cards of System M: four sets of records, eight transactions (BAL, CCCK, CLCK, DEBIT, PAY of the paper, and
-    /// ours: MOVE, LOST, FOUND)
+    /// The credit cards of System M: four tables, eight transactions (BAL, CCCK, CLCK, DEBIT and PAY are the
+    /// paper's, MOVE, LOST and FOUND our own)
     Card,
-    /// TATP (TM1), DORA's benchmark of subscribers: four tables, seven short transactions, three of them read; a third of some
-    /// types ask for what there is not and abort by themselves
+    /// TATP, which the DORA paper calls TM1: the subscribers of a mobile network, four tables, seven short
+    /// transactions, of which three only read. A quarter of the transactions roll back, because they ask for rows
+    /// that do not exist or insert rows that do
     Tatp,
-    /// TPC-C: the orders of warehouses, five transactions (new-order, payment, order-status, delivery, stock-level) in the
-    /// specification's mix, without think times
+    /// TPC-C: the orders of warehouses, five transactions (new-order, payment, order-status, delivery, stock-level)
+    /// in the specification's mix, without think times
     Tpcc,
-    /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
-    /// and sim:ssd-30us, -100us, -1ms in virtual time
+    /// Bare commit sequences, as in KODA's experiments: no database work, each client writes a packet of 180 bytes
+    /// to the log and waits until it is durable. With --disk sim:koda, sim:ssd-30us, sim:ssd-100us or sim:ssd-1ms
+    /// it runs in virtual time
     Commit,
 }
 
@@ -59,7 +62,7 @@ pub fn regime(name: &str) -> Option<&'static Regime> {
 /// When calls are handed over to threads that own executors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HandOverName {
-    /// If the thread is at work
+    /// If that thread is busy or has a backlog
     IfBusy,
     /// Always
     Always,
@@ -77,13 +80,13 @@ impl From<HandOverName> for HandOver {
 /// What goes into the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LoggingName {
-    /// The changed fields, or the whole row
+    /// What has changed: of a row the changed columns if they all have a fixed length, otherwise the whole row
     Value,
-    /// What was done to a row: increments as such
+    /// The same, but of an addition to an integer column only the amount
     Action,
-    /// The calls of procedures, to be run again by recovery; needs --checkpoint tccou, tcbw or none
+    /// Calls of procedures, which recovery runs again; needs --checkpoint tccou, tcbw or none
     Transaction,
-    /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
+    /// Nothing, to measure what logging costs: nothing is durable until the end of the run, which makes a checkpoint;
     /// needs --checkpoint none
     None,
 }
@@ -102,17 +105,20 @@ impl From<LoggingName> for Logging {
 /// How memory is brought to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CheckpointName {
-    /// Segments as they are, one at a time
+    /// Copies segments as they are, one after another, while transactions change them
     Fuzzy,
-    /// Segments as they were when the sweep began, action-consistent: a transaction that changes one keeps its old copy
+    /// Copies segments as they were when the checkpoint began: a transaction that changes one before it is copied
+    /// keeps the old version. Action-consistent: no change of a row is in the copy in part
     Accou,
-    /// Likewise, transaction-consistent
+    /// The same, and transaction-consistent: no transaction is in the copy in part
     Tccou,
-    /// Black/white, action-consistent: what moves a row between what is copied and what is not runs again
+    /// Black/white, action-consistent: a transaction runs again if one of its changes of a row touches both a
+    /// segment that is copied already and one that is not
     Acbw,
-    /// Black/white, transaction-consistent: so does every transaction that touches both
+    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of
+    /// segments, be it by reading
     Tcbw,
-    /// Not at all: to measure what checkpoints cost
+    /// No checkpoints, to measure what they cost
     None,
 }
 
@@ -129,12 +135,12 @@ impl From<CheckpointName> for Checkpointing {
     }
 }
 
-/// How locks are kept while no transaction competes for them.
+/// Where the conventional engine keeps its locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LocksName {
-    /// In the records' own headers and the transactions' slots
+    /// In the records themselves, and in the slots of the transactions, until transactions conflict; then in queues
     Thin,
-    /// In a hash of lock heads with queues, as the papers' baseline has them
+    /// Always in queues, in the hash table of a lock manager, as the baseline of the papers has them
     Central,
 }
 

@@ -4,7 +4,8 @@
 //! 1. a claim on the customers; 2. the new orders, and claims on orders and lines; 3. the orders; the lines; 4. the
 //!    customers.
 //!
-//! The outputs are the order of each district, NULL if there is none that is new; then the customer of each, and the amount.
+//! The outputs are the order of each district, or NULL if the district has no new order; then the customer of each
+//! order, and the amount.
 
 use std::ops::ControlFlow;
 

@@ -1,17 +1,20 @@
 //! The five transactions, each written once as a registered procedure, which any engine can run and a log of calls can
 //! keep: no clock and no random number, the dates are arguments.
 //!
-//! The routing fields of all tables but the items are the warehouse, then the district: so are the identifiers. What a
-//! transaction does at another warehouse is an action of its own there (a line's stock, the customer of a payment).
-//! A secondary index has these columns first, so what is asked of it stays with the rows that it leads to.
+//! The routing fields, and so the identifiers, of all tables but the items are the warehouse, then the district. What
+//! a transaction does at another warehouse (the stock of a line, the customer of a payment) is an action of its own. A
+//! secondary index begins with the same columns, so a search in it stays within the identifier of the rows that it
+//! finds.
 //!
-//! **No deadlocks between executors.** Tables are in two classes: warehouses, districts, customers, items and stocks before new
-//! orders, orders, order lines and the history. Every flow visits all that it uses of the first class in one phase, and then,
-//! in one phase, all that it uses of the second; a later phase uses only what has been visited. Where a transaction knows only
-//! later what it does there, it [claims](rialto::Action::claim) it in that phase. (The conventional engine locks rows, not
-//! identifiers. There two transactions that deliver and enter orders of one district can meet; the victim runs again.)
+//! **No deadlocks between executors.** Tables are in two classes: first warehouses, districts, customers, items and
+//! stocks; second new orders, orders, order lines and the history. Every flow visits all that it uses of the first
+//! class in one phase, and then, in one phase, all that it uses of the second; a later phase uses only what has been
+//! visited. If a transaction knows only later what it does there, it [claims](rialto::Action::claim) the identifier in
+//! that phase. (The conventional engine locks rows, not identifiers. There a delivery and a new order of one district
+//! can deadlock; the victim runs again.)
 //!
-//! The outputs are what the specification has on the terminal. A text may hold several fields that it shows in one line.
+//! The outputs are what the specification shows on the terminal. A text may hold several fields that are shown in one
+//! line.
 
 pub(super) mod delivery;
 mod new_order;

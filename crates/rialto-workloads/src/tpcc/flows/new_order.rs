@@ -1,11 +1,11 @@
-//! New-Order (clause 2.4): an order of so many lines. Its phases:
+//! New-Order (clause 2.4): enters an order of 5 to 15 lines. Its phases:
 //!
-//! 1. the warehouse's tax; the district's, and its next order number; the customer; each line's item; the stocks: those of
-//!    the home warehouse as one action, each other one where it is;
+//! 1. the warehouse's tax; the district's tax, and its next order number; the customer; each line's item; the stocks: those
+//!    of the home warehouse as one action, each stock of another warehouse as an action there;
 //! 2. the order, the new order and the order lines, by what the first phase found.
 //!
-//! The last item of one order of a hundred is one that there is not. All else is done for such an order as for others
-//! (clause 2.4.2.3), then it is rolled back.
+//! In one order of a hundred the last item does not exist. Everything else is done for such an order as for others
+//! (clause 2.4.2.3), and then it is rolled back.
 
 use rialto::row::ColumnType::{self, Bytes, Int2, Int4, Timestamp};
 use rialto::row::{Value, ValueRef};

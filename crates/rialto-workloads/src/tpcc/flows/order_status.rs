@@ -1,4 +1,4 @@
-//! Order-Status (clause 2.6): what became of a customer's last order. Its phases:
+//! Order-Status (clause 2.6): the state of a customer's last order. Its phases:
 //!
 //! 1. the customer, by number or by last name; 2. the last order, and a claim on its lines; 3. the lines.
 

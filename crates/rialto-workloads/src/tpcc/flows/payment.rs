@@ -1,8 +1,8 @@
-//! Payment (clause 2.5), as the DORA paper draws it (figure 4): the warehouse, the district and the customer take the
-//! amount in the first phase; the second enters it into the history.
+//! Payment (clause 2.5), as in figure 4 of the DORA paper: in the first phase the amount is added to the warehouse,
+//! the district and the customer; the second phase enters it into the history.
 //!
-//! The customer is asked for by number or by last name, two actions of which a call has one: by number its identifier is
-//! the whole key.
+//! The customer is found by number or by last name. These are two actions, of which a call runs one; by number the
+//! identifier is the whole key.
 
 use rialto::row::ColumnType::{self, Int2, Int4, Text, Timestamp};
 use rialto::row::{Value, ValueRef};

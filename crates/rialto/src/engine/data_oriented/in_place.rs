@@ -1,9 +1,9 @@
-//! The data-oriented engine without threads of its own: the calling thread has the executors of a phase for itself
-//! while it runs the phase's actions, in their order.
+//! The data-oriented engine without threads of its own: the calling thread runs a phase's actions in their order.
 //!
-//! A phase first locks its identifiers, and then no rows under them. If the executors are free it leases them;
-//! otherwise it adds entries to their lock tables ([`locking`](super::locking)). The order of actions means what it
-//! means on the [conventional](crate::engine::conventional) engine.
+//! A phase locks its identifiers before its first action, and then needs no locks on the rows under them. If the
+//! executors are free, the transaction leases them: it has their lock tables for itself, at most until it ends.
+//! Otherwise it adds entries to the lock tables ([`locking`](super::locking)). The order of actions means what it means
+//! on the [conventional](crate::engine::conventional) engine.
 
 use super::locking::{beside_lease, lock};
 use crate::engine::action::Action;

@@ -1,6 +1,6 @@
-//! The locks that a phase takes before the first of its bodies runs, where keys are kept at executors: on the
-//! identifiers of its actions, by a lease of executors that are free, or by entries in their lock tables. The same in
-//! place and on threads.
+//! The locks that a phase takes on the data-oriented engine before the first of its bodies runs, in place and on
+//! threads alike. It locks the identifiers of its actions: by a lease of the executors if they are free, else by
+//! entries in their lock tables.
 
 use smallvec::SmallVec;
 

@@ -1,18 +1,21 @@
-//! The data-oriented engine (the DORA paper): threads own data, transactions travel.
+//! The data-oriented engine (the DORA paper): a transaction's actions run where the data is assigned, and not all on
+//! one thread.
 //!
-//! - Local lock tables, one for each executor, and the routing rules, which assign the keys of an index to executors,
-//!   are in [`isolate`](crate::isolate), its local form. An executor is a structure: the thread that has its table
-//!   does the work on it.
+//! An *executor* has a share of the keys and a lock table for them. The keys of an index are divided into *datasets*,
+//! and the *routing rules* assign each dataset to an executor. An executor is a data structure, not a thread: the
+//! thread that has taken its lock table works on it.
+//!
+//! - [`isolate`](crate::isolate) has the executors' lock tables and the routing rules, as the local form of locks.
 //! - *In place* (`in_place`), the default: the calling thread runs the call, and leases the executors that it needs.
-//! - *Bound* (`threads`; [`Executors::threads`](crate::Executors::threads)): threads divide the executors among
-//!   themselves, and calls travel from one to the other.
-//! - `locking`: the locks of a phase at executors, the same for both.
+//! - *Bound* (`threads`; [`Executors::threads`](crate::Executors::threads)): each executor is owned by a thread, and a
+//!   call is handed from thread to thread.
+//! - `locking`: the locks of a phase at executors, for both ways.
 //! - `plans`: whether the actions of a phase run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
 //! - `scaling`: how many executors and threads there are while transactions run; `scaling_policy` says how many there
 //!   should be.
-//! - `resource_manager`: adapts the rules to the growth of the tables (`datasets`) and to the requests
-//!   (`rebalancing`, and `read_only` for what is only read). Rules set by hand come through `database/routing.rs`.
+//! - `resource_manager`: adapts the rules to the growth of the tables (`datasets`) and to the requests (`rebalancing`;
+//!   `read_only` for indexes that are only read). Rules set by hand come through `database/routing.rs`.
 
 mod datasets;
 pub(super) mod in_place;

@@ -1,17 +1,18 @@
 //! [`Planner`]: whether the actions of a phase run at the same time or one after the other, and in which order (the
 //! DORA paper, appendix A.4). A policy: it gets counts and returns a plan, and does nothing itself.
 //!
-//! At the same time they are done sooner; but an action that aborts makes the work of all others needless. One after
-//! the other, with the most likely to abort first, that work is never begun. So the planner estimates how much less
-//! would be run in a serial plan, from how often each action was part of a call and how often it then aborted.
+//! Actions that run at the same time end sooner. But if one of them aborts, the work of all others was needless. If
+//! they run one after the other, with the one most likely to abort first, most of that work is never begun. So the
+//! planner estimates how many runs of actions a serial plan would save, from how often each action was part of a call
+//! and how often it then aborted.
 
 use smallvec::SmallVec;
 
-/// If a larger share of all actions that run at the same time is needless, they are run one after the other.
+/// If at least this share of all actions that run at the same time is needless, they are run one after the other.
 const NEEDLESS_MAX: f64 = 0.10;
 /// If the share is below this, they are run at the same time again.
 const NEEDLESS_MIN: f64 = 0.05;
-/// An action that aborts less often than this, by call, has no place of its own in an order.
+/// An action that aborts less often than this, by call, has no position of its own in an order.
 const ABORTS_MIN: f64 = 0.01;
 /// The fewest calls of a phase for a decision: fewer say little.
 const CALLS_MIN: u64 = 400;

@@ -1,5 +1,5 @@
-//! [`Rebalancing`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it
-//! gets samples and returns changes, and does nothing itself.
+//! [`Rebalancing`]: which keys are requested at the executors, and which datasets would make the executors equally
+//! busy. A policy: it gets samples and returns changes, and does nothing itself.
 
 use hashbrown::HashMap;
 

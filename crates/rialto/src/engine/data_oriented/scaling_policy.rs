@@ -1,8 +1,8 @@
-//! [`ScalingPolicy`]: how many executors, or threads that own them, there should be. A policy: it gets what was seen
-//! and returns a number, and does nothing itself.
+//! [`ScalingPolicy`]: how many executors, or threads that own them, there should be. A policy: it gets samples and
+//! returns a number, and does nothing itself.
 //!
-//! It is damped: it follows an adjustment to more that comes twice in a row, and one to fewer that comes eight times
-//! in a row, and starts to count again after each change.
+//! It is damped. It raises the number after two samples in a row that ask for more, and lowers it after eight in a row
+//! that ask for fewer. After each change it begins to count again.
 
 use std::ops::RangeInclusive;
 

@@ -121,7 +121,7 @@ struct Case {
     restarts: Option<u32>,
     /// Whether the server is closed before all requests are answered.
     closes_early: bool,
-    /// Whether a request that runs twice rests until another thread hastens it.
+    /// Whether a request that runs twice backs off until another thread ends its back-off.
     hastened: bool,
 }
 
@@ -197,7 +197,7 @@ const CASES: [Case; 9] = [
         closes_early: true,
         hastened: false,
     },
-    // A request that rests is hastened.
+    // The back-off of a request is ended by another thread.
     Case {
         queue: 4,
         executors: 2,
@@ -326,7 +326,7 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
 }
 
 /// A queue without a bound, as threads that own executors have it: requests are taken off in groups, and standbys are
-/// hired when all executors are blocked.
+/// started when all executors are blocked.
 struct Hiring {
     dispatch: Dispatch<u32>,
     running: AtomicU32,
@@ -334,12 +334,12 @@ struct Hiring {
     /// The first task waits for it, and the last one sets it.
     given: sync::Mutex<bool>,
     told: sync::Condvar,
-    /// Whether the task that rests has rested.
+    /// Whether the task that backs off has done so.
     rested: sync::Mutex<bool>,
     hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-/// The task that rests before it sets what the first one waits for.
+/// The task that backs off before it sets what the first one waits for.
 const RESTS: u32 = 9;
 /// In most schedules longer than the first task takes until it waits.
 const REST: Duration = Duration::from_micros(200);
@@ -457,8 +457,8 @@ impl Hiring {
     }
 }
 
-/// The first task waits for the last one, whichever thread puts them and in whichever groups they are taken: without
-/// a hired standby no thread would run the last one. Each task is run once.
+/// The first task waits for the last one, whichever thread puts them and in whichever groups they are taken: without a
+/// further standby no thread would run the last one. Each task is run once.
 #[test]
 fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
     let serve = || {
@@ -508,8 +508,8 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// Visitors wait for a task that rests. An executor sleeps until the rest is over, and is not forgotten if a visitor
-/// had the turn meanwhile; if all wait, one is hired.
+/// Visitors wait for a task that backs off. An executor sleeps until the back-off is over, and is not forgotten if a
+/// visitor had the turn meanwhile. If all executors wait, one more is started.
 #[test]
 fn visitors_come_and_go_beside_a_task_that_rests() {
     let serve = || {

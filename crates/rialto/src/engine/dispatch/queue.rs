@@ -1,20 +1,24 @@
 //! [`Dispatch`]: a request queue, and which executor runs.
 //!
-//! One latch guards all of it; it is held for a few instructions. The invariants are checked after each step (in
-//! debug builds):
+//! An executor here is a thread that runs requests: the priority executor, or a standby. Its *seat* is the entry that
+//! holds its state. A run that is to be repeated after a back-off waits on the restart queue (`restarts`).
+//!
+//! One latch guards the state. It is held for a few instructions. The invariants are checked after each step (in debug
+//! builds):
 //!
 //! - **D1** At most one executor runs: the one that `running` names, and its seat says so.
-//! - **D2** If no executor runs, none could: no executor is ready, and there is no request that may run or no idle
-//!   executor.
+//! - **D2** If no executor runs, then none could run: no executor is ready, and either no request may run or no
+//!   executor is idle.
 //! - **D3** A blocked executor that may go on is ready. Ready executors run in the order in which their waits ended,
 //!   before the next request is taken off the queue. Where requests are taken off in groups, the rest of a group that
 //!   has been taken off comes first.
-//! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a
-//!   response or to the restarts. After the close each request is still run. When a queue is given up, requests that
-//!   no executor has taken off go to the caller that gave it up, and each of the others is run here.
-//! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones, each kind in the order in
-//!   which its requests came; also on the queue to which they are moved when their own is given up. They stand behind
-//!   a group that has been taken off, as in D3.
+//! - **D4** A request is in one place: on the queue, on the restart queue, or with an executor, which turns it into a
+//!   response or puts it on the restart queue. After the close each request is still run. When a queue is given up,
+//!   requests that no executor has taken off go to the caller that gave it up. All others are run by the queue's own
+//!   executors.
+//! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones. Within each kind the order
+//!   is that in which the requests came. This also holds on the queue to which they are moved when their own is given
+//!   up. A group that has been taken off the queue comes before both (D3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,8 +31,7 @@ use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// The executor that runs requests as long as it is not blocked; the others stand by.
 const PRIORITY: usize = 0;
-/// If so many requests rest before they run again, no new one is begun. Requests that have stepped aside do not
-/// count.
+/// If so many requests are on the restart queue, no new one is begun. Requests that have stepped aside do not count.
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// A caller that waits for room in the queue.
@@ -37,7 +40,7 @@ pub(in crate::engine) trait RoomWaiter: Send + Sync {
     fn tell_of_room(&self);
 }
 
-/// Where a request stands on the queue. Requests whose rest is over alternate with those that are begun, and stand
+/// Where a request stands on the queue. Requests whose back-off is over alternate with those that are begun, and stand
 /// before new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Standing {
@@ -61,7 +64,7 @@ enum SeatState {
     Gone,
 }
 
-/// The rest of a request before it runs again: its end and its number. By the machine's clock: servers are threads,
+/// The back-off of a request before it runs again: its end and its number. By the machine's clock: servers are threads,
 /// and a database on a virtual clock has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) struct Rest {
@@ -154,7 +157,7 @@ impl<J> DispatchState<J> {
         self.begun.len() + self.new.len()
     }
 
-    /// The number of requests that may be run now: no new one is begun while too many rest.
+    /// The number of requests that may be run now: no new one is begun while too many are on the restart queue.
     fn allowed(&self) -> usize {
         if self.restarts.len() - self.asides < RESTARTS_MAX { self.queued() } else { self.begun.len() }
     }
@@ -168,8 +171,8 @@ impl<J> DispatchState<J> {
         self.allowed() > 0 || self.restart_is_due()
     }
 
-    /// Whether there is something to run, now or after its rest, and no executor to run it. An idle one is enough: it
-    /// sleeps until then.
+    /// Whether there is something to run, now or after its back-off, and no executor to run it. An idle one is enough:
+    /// it sleeps until then.
     fn wants_hand(&self) -> bool {
         let has_some = self.allowed() > 0 || !self.restarts.is_empty();
         self.running.is_none() && has_some && self.first_idle().is_none()
@@ -222,8 +225,8 @@ impl<J> Putting<'_, J> {
         self.state.closed
     }
 
-    /// Puts requests on the queue, whatever its length: for callers that have been admitted already. False: there is
-    /// no executor to run them, so a standby has to be hired.
+    /// Puts requests on the queue, whatever its length: for callers that have been admitted already. False: there is no
+    /// executor to run them, so a standby has to be started.
     #[must_use]
     pub fn put(mut self, jobs: impl IntoIterator<Item = J>, standing: Standing) -> bool {
         let state = &mut *self.state;
@@ -248,7 +251,7 @@ impl<J> Putting<'_, J> {
 
 impl<J> Dispatch<J> {
     /// A queue of this length. Its priority executor takes requests off in groups of so many; standbys are
-    /// [hired](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
+    /// [added](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
     pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J> {
         let state = DispatchState {
             begun: VecDeque::new(),
@@ -309,8 +312,8 @@ impl<J> Dispatch<J> {
         Ok(())
     }
 
-    /// The next request, for an executor that has run the one before; none once everything is over. `nap` is called
-    /// before each sleep, without the latch.
+    /// The next request, for an executor that has run the one before; none once the queue is closed and all is run.
+    /// `nap` is called before each sleep, without the latch.
     pub fn next(&self, me: usize, nap: impl Fn()) -> Option<J> {
         if me == PRIORITY && self.group > 1 {
             let next = self.agenda.lock().pop_front();
@@ -370,8 +373,8 @@ impl<J> Dispatch<J> {
         }
     }
 
-    /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were
-    /// told of each free place, they would wake for each.
+    /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were told
+    /// of each request that is taken off, they would wake for each.
     fn take(&self, state: &mut DispatchState<J>, told: &mut ToldWaiters) -> Option<J> {
         // Restarts alternate with begun requests, which others may wait for, and go before all new ones.
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
@@ -391,7 +394,7 @@ impl<J> Dispatch<J> {
         Some(job)
     }
 
-    /// Puts a request aside that is to run again after a rest.
+    /// Puts a request that is to run again after a back-off on the restart queue.
     pub fn restart(&self, job: J, rest: Duration) -> Rest {
         self.rest(job, rest, false)
     }
@@ -410,8 +413,8 @@ impl<J> Dispatch<J> {
         rest
     }
 
-    /// Ends the rest of a request, which is to run now. None: it runs already, or has run. False: there is no
-    /// executor to run it, so a standby has to be hired.
+    /// Ends the back-off of a request, which is to run now. None: it runs already, or has run. False: there is no
+    /// executor to run it, so a standby has to be started.
     pub fn hasten(&self, rest: Rest) -> Option<bool> {
         let mut state = self.state.lock();
         let job = state.restarts.remove(&rest)?;
@@ -425,7 +428,7 @@ impl<J> Dispatch<J> {
     }
 
     /// The running executor is about to block, so another one may run. False: there is none that could, so a standby
-    /// has to be hired.
+    /// has to be started.
     pub fn leave(&self, me: usize) -> bool {
         let mut state = self.state.lock();
         if me == PRIORITY {
@@ -475,7 +478,7 @@ impl<J> Dispatch<J> {
         Some(seat)
     }
 
-    /// Ends a visit. False: there is no executor for what is on the queue now, so a standby has to be hired.
+    /// Ends a visit. False: there is no executor for what is on the queue now, so a standby has to be started.
     #[must_use]
     pub fn end_visit(&self, seat: usize) -> bool {
         let mut state = self.state.lock();
@@ -498,7 +501,8 @@ impl<J> Dispatch<J> {
     }
 
     /// Closes the queue and returns the requests that no executor has taken off. Requests that were taken off, that
-    /// wait for a lock or that rest are run here to their end; then the threads end.
+    /// wait for a lock or that are on the restart queue are run by this queue's threads to their end. Then the threads
+    /// end.
     pub fn give_up(&self) -> impl Iterator<Item = (J, Standing)> + use<J> {
         let mut state = self.state.lock();
         state.closed = true;

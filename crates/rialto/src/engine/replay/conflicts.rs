@@ -1,24 +1,24 @@
 //! [`Conflicts`]: which calls of the log have to wait for which others, by the identifiers of their actions.
 //!
 //! A procedure is a flow, and the identifiers of its actions follow from its arguments. So what a call may touch is
-//! known before it runs, and it touches nothing else (`txn/scope.rs`). Two things are not known: parts of an
-//! identifier that follow from outputs, so only the parts before these count; and the keys of an index that a call
-//! changes when it changes rows, so an action on an index shares its whole table. Two calls conflict if they have
-//! actions on one table whose identifiers overlap and of which one is exclusive. Conflicting calls run in the order
-//! of the log. A call of a plain closure may touch anything, and conflicts with all calls.
+//! known before it runs, and it touches nothing else (`txn/scope.rs`). Two things are not known. Parts of an identifier
+//! may follow from outputs; so only the parts before these count. Nor is it known which keys of an index a call changes
+//! when it changes rows; so an action on an index counts as one that reads its whole table. Two calls conflict if they
+//! have actions on one table whose identifiers overlap and of which one is exclusive. Conflicting calls run in the
+//! order of the log. A call of a plain closure may touch anything, and conflicts with all calls.
 //!
-//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For an
-//! identifier, that is the last call that has it exclusively, which itself comes after all others before it. Where
-//! calls share, or touch whole tables, it is *all* calls up to the last one of these. What is done is one number for
-//! each worker. Identifiers are kept by their hash in a table of fixed size: if two of them have the same place,
-//! calls wait without need.
+//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For
+//! an identifier, that is the last call that has it exclusively, which itself comes after all others before it. For an
+//! identifier that calls share, or for a whole table, it is *all* calls up to the last such call. Identifiers are kept
+//! by their hash in a table of fixed size. If two of them fall into the same slot, calls wait without need.
 //!
 //! A key of a unique index can pass from one row to another whatever the rows' identifiers are. So if a table has
 //! such an index whose keys do not begin as the identifiers do, calls that may change its rows run in the order of
 //! the log among themselves.
 //!
-//! Of the identifiers on a table as many parts are compared as the shortest of them has, among the registered
-//! procedures. So identifiers overlap if these parts are equal. An identifier without parts is the whole table.
+//! For each table, the number of parts that are compared is that of the shortest identifier on it among the registered
+//! procedures. So two identifiers overlap if these parts are equal. An identifier without parts stands for the whole
+//! table, and does not count for that number.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ use crate::inside::InBody;
 use crate::row::{Column, Key, Value, WhichIndex};
 use crate::store::Catalog;
 
-/// The number of places for hashes of identifiers; a power of two.
+/// The number of slots for hashes of identifiers; a power of two.
 const SLOTS: usize = 1 << 16;
 
 /// The calls that have to be done before one may run.
@@ -110,8 +110,8 @@ fn known(action: &Action) -> &[IdentifierPart] {
     &parts[..known]
 }
 
-/// What a call touches, each with its place among the hashes. There is room for a New-Order of TPC-C, which has many
-/// actions and leaves most of them out.
+/// What a call touches, each with its slot in the table of hashes. There is room for a New-Order of TPC-C, which has
+/// many actions and leaves most of them out.
 type Touched<'p> = SmallVec<[(&'p Access, Option<usize>); 24]>;
 
 /// See the [module's documentation](self).

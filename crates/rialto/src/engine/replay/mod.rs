@@ -1,27 +1,28 @@
 //! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not
 //! conflict.
 //!
-//! Recovery changes from redo to replay at the first call that it meets. The tables get all of their indexes and a
-//! catalog, and procedures run on them as usual, by transactions with locks, which are applied at their places in the
-//! log. From then on packets of values are applied to the same tables, secondary indexes included, each when
-//! everything before it is done. DDL and bulk loads are then redone as usual, and the tables that they have changed
-//! get their secondary indexes anew.
+//! Recovery changes from redo to replay at the first call that it meets. From there on the tables have all of their
+//! indexes and a catalog. Procedures run on them as usual, in transactions with locks, and each transaction is applied
+//! at its place in the log. Packets of values are applied to the same tables, secondary indexes included, each when
+//! everything before it is done. DDL and bulk loads are then redone as usual, and the tables that they have changed get
+//! their secondary indexes anew.
 //!
-//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when
-//! the calls are done that it has to wait for ([`Conflicts`]). It is given to the worker of the last of these, where
-//! it need not wait for that one ([`Assignment`]). The first call that is not done waits for none, and is the first
-//! of its worker, so there is always a worker that goes on.
+//! One thread, the *reader*, reads the log and hands calls to *workers*, each of which has a thread of its own. A
+//! worker runs its calls in the order of the log. A call runs when all calls that it has to wait for are done
+//! ([`Conflicts`]). It goes to the worker that has the last of these calls, and then need not wait for that call
+//! ([`Assignment`]). The earliest call that is not done waits for no other call, and is the first one of its worker. So
+//! there is always a worker that makes progress.
 //!
 //! Invariants kept here:
 //!
 //! - **The outcome is that of the calls one after the other** in the order of the log. If a call has another outcome
-//!   than it had then, a panic included, that is an error that names its place, procedure and arguments, and nothing
-//!   is written (I8). But if an operation gave the call an error of the moment, as at the memory bound, then that
-//!   error is the outcome of the attempt, whatever the body made of it.
-//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`]
-//!   in any other run is so here.
-//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it
-//!   cannot release.
+//!   than it had before the crash, a panic included, recovery ends with an error that names the call's place, procedure
+//!   and arguments, and writes nothing (I8). But if an operation gave the call an error of the moment, as at the memory
+//!   bound, then recovery ends with that error, whatever the body made of it.
+//! - **A call finds what it found before the crash**: its bodies are marked as bodies ([`InBody`]), so an operation
+//!   that a body may not do gives [`Error::Nested`] here, too.
+//! - **Each worker finds its context free**: locks are thin, and with these a transaction can always release its locks
+//!   at its end. (With local locks it may have to leave that to another thread.)
 //! - **The memory of calls in progress is bounded**: it lies outside the memory of the tables.
 
 mod conflicts;
@@ -193,6 +194,7 @@ impl ParallelReplay {
                 // A worker runs its calls one after the other, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
                 straddling_retry: Duration::ZERO,
+                straddling_hints: false,
             },
         });
         let shared = Arc::new(SharedReplay {
@@ -348,7 +350,7 @@ impl Replay for ParallelReplay {
         if count.is_multiple_of(BATCH) {
             self.flush();
             self.check()?;
-            // So that the next batch finds its places in the ring free.
+            // So that the next batch finds its entries in the ring free.
             self.wait_for((count + BATCH).saturating_sub(WINDOW));
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! [`ReplayTurns`]: which calls of a replay are done, and which worker runs which call.
 //!
-//! Calls are numbered from 1, and at most [`WINDOW`] are in progress at a time. So what is done is a ring of numbers,
-//! and each worker writes the places of its own calls. All calls up to one are done if the lowest call that is not
-//! done comes after it.
+//! Calls are numbered from 1, and at most [`WINDOW`] are in progress at a time. So a ring of `WINDOW` numbers tells
+//! which calls are done, and each worker writes the entries of its own calls. All calls up to call *c* are done if the
+//! lowest call that is not done comes after *c*.
 //!
-//! Invariant kept here: call *c* is given to a worker only when all calls up to *c* - [`WINDOW`] are done. So a place
-//! of the ring that holds *c* or more says that *c* is done, and one that holds less says that it is not.
+//! Invariant kept here: call *c* is given to a worker only when all calls up to *c* - [`WINDOW`] are done. So if the
+//! ring's entry for *c* holds *c* or more, then *c* is done; if it holds less, *c* is not done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,7 +109,7 @@ mod tests {
         assert!(turns.are_done(2) && !turns.are_done(3) && !turns.are_done(5));
         turns.note(0, 3);
         assert!(turns.are_done(5) && !turns.are_done(6));
-        // Around the ring: a place tells about the call that it stands for now, and about all earlier calls that it
+        // Around the ring: an entry tells about the call that it stands for now, and about all earlier calls that it
         // stood for.
         (6..=WINDOW + 10).for_each(|call| turns.note(0, call));
         assert!(turns.is_done(7) && turns.are_done(WINDOW + 10) && !turns.is_done(WINDOW + 11));

@@ -15,7 +15,8 @@
 //! - A transaction never waits until it is durable. When it has its place, the executor goes on to the next request,
 //!   and the response goes out when the log is as durable as was requested (flush pipelining). The thread that made
 //!   the log durable, the log server, forwards all responses of its group.
-//! - A run that a deadlock ended is put on the restart queue, and runs again after a rest, on any executor.
+//! - A request whose run was a deadlock's victim is put on the restart queue. It runs again after a back-off, on any
+//!   executor.
 //! - A [`MessageServer`] puts [`Request`]s on the queue and takes [`Response`]s, each with the times when it was put
 //!   and taken. There can be any number of them; each is used by one thread.
 //! - Processor time by server is in [`Metrics::servers`](crate::Metrics::servers).
@@ -23,8 +24,8 @@
 //! The executor is one of the data-oriented engine (`engine/data_oriented/threads/`), whichever engine the database
 //! has: with the same loop, and standbys for requests that wait.
 //!
-//! Two things still make an executor wait with the others: full memory, and a segment that an unspooled sweep is
-//! writing.
+//! In two cases a waiting executor does not let a standby run: at the memory bound, and behind the latch of a segment
+//! that an unspooled sweep is writing.
 //!
 //! ```
 //! use rialto::io::MemoryDisk;

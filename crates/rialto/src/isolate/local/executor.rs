@@ -119,9 +119,9 @@ pub(super) struct Executor {
 /// Of every so many requests, one is sampled with its key.
 const TELLS: u64 = 16;
 
-// SAFETY: the table is reached through a `TakenTable` alone, and of these there is one at a time: it is made by the thread
-// that sets one of the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers do
-// not reach it.
+// SAFETY: the table is reached through a `TakenTable` alone, and of these there is one at a time: it is made by the
+// thread that sets one of the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers
+// do not reach it.
 unsafe impl Sync for Executor {}
 
 /// Exclusive access to a lock table. [`Executor::put_back`] gives it back; a `TakenTable` that is forgotten leaves the

@@ -14,8 +14,8 @@
 //! and tries again with that one first. Otherwise, with many threads on few cores, threads would sleep one behind the
 //! other, each with tables that the next ones need.
 //!
-//! What is only read lies at the read-only executor. Any number of leases have its table at once as long as they only
-//! read there.
+//! Indexes that are only read belong to the read-only executor. Any number of leases may have its table at the same
+//! time, as long as they only read there.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -18,17 +18,18 @@
 //! another part does under its lock: two parts could give the same key of a unique index to two rows. The second
 //! owner gets [`LockError::Split`](super::wait::LockError::Split), and the transaction runs again as a whole.
 //!
-//! Invariant **L15**: a lock table can be out for as long as a body runs. An owner whose wait ends meanwhile leaves
-//! its request listed and marks in its own slot that it has left the wait of that number: that wait can be granted no
-//! more. The request is dropped before the table grants anything, before another request is listed behind it, and
-//! before the deadlock detector reads the table.
+//! Invariant **L15**: a lock table can be out for as long as a body runs. An owner's waits are numbered. An owner whose
+//! wait ends meanwhile leaves its request in the table's list, and marks in its own slot that it has left the wait of
+//! this number. This wait can then not be granted any more. The request is dropped before the table grants anything,
+//! before another request is listed behind it, and before the deadlock detector reads the table.
 //!
 //! What such an owner holds at an executor whose table is out, by an earlier request or as another part of a span,
 //! stays its own for now. All its other locks are released in their turn: the parts of the span with the request that
-//! has failed, the rest with the transaction. No owner waits at its end until a table is back. What it cannot release
-//! is left to another thread (`txn/releases.rs`): at once if the owner was refused a lock or ends on a thread that
-//! owns executors, else after a few tries of [`RELEASE_AGAIN`] each. Locks of a part that cannot be handed over to
-//! the owner that leads its transaction stay the part's until the transaction ends.
+//! has failed, the rest with the transaction. No transaction waits at its end until a table is back. What an owner
+//! cannot release is left to another thread (`txn/releases.rs`): at once if the owner was refused a lock or ends on a
+//! thread that owns executors, else after a few tries of [`RELEASE_AGAIN`] each. When parts meet, their locks pass to
+//! the transaction's own owner. Locks of a part that cannot be handed over to it stay the part's until the transaction
+//! ends.
 //!
 //! An owner whose request is granted just before the table goes out waits until the table is in, to take note of its
 //! lock; the limits of its lock wait hold. If that wait ends first, the owner notes the number of the wait, and the

@@ -1,9 +1,9 @@
 //! [`OwnLease`]: the executor lease of the body that a thread runs, as other transactions of that thread see it.
 //!
-//! A body may use further transactions, by handles. The lock tables that its own transaction has out are back only
-//! when the body has ended. So a handle that waited for such a table would wait for its own thread, and a transaction
-//! that a handle waits for may itself wait for these tables. Therefore L12 holds for threads: beside an executor
-//! lease of its thread a transaction waits for no other transaction.
+//! A body may use further transactions by their handles ([`Database::begin`](crate::Database::begin)). The lock tables
+//! that its own transaction has out are back only when the body has ended. So a handle that waited for such a table
+//! would wait for its own thread, and a transaction that a handle waits for may itself wait for these tables. Therefore
+//! L12 holds for threads: beside an executor lease of its thread a transaction waits for no other transaction.
 //!
 //! A request that would have to wait is answered with [`LockError::Deadlock`](super::super::LockError::Deadlock), and
 //! the lease is *met*: the body runs again without a lease, and then its handles wait as other transactions do. The

@@ -182,8 +182,8 @@ impl OfHead {
     }
 }
 
-/// The first waiter is told to ask again, once, while other owners take the lock. It keeps its place before later
-/// requests, and is granted the lock after three tries in vain.
+/// The first waiter is told to ask again, once, while other owners take the lock. It keeps its position before later
+/// requests, and is granted the lock after three tries that found the lock taken.
 #[test]
 fn a_released_record_goes_to_the_first_request_that_asks() {
     use LockMode::Exclusive;

@@ -1,16 +1,19 @@
 //! The adaptive design: the log server, with a group size that needs no setting.
 //!
-//! It tracks *the company*: the largest number of packets that were outstanding at once lately. A committer waits until
-//! a share of the company has come, and the committer that completes the share writes at once. A lone transaction has
-//! no company and never waits, and no group waits for its company longer than two log writes take. *The share* is found
-//! by KODA's mountain climbing ("Observations"), done continuously. Now and then some groups are written with another
-//! share, in turn with as many groups with the present one; the share that commits more in the same time stays. At
-//! equal speed the smaller share stays, so that no committer waits without gain. Comparisons become rarer while they
-//! bring no change.
+//! It tracks *the company*: the largest number of packets that were outstanding at once during the last groups
+//! (`COMPANY_GROUPS`). A committer waits until a share of the company has come, and the committer that completes the
+//! share writes at once. A lone transaction has no company and never waits, and no group waits for its company longer
+//! than two log writes take. *The share* is found by KODA's mountain climbing ("Observations"), done continuously. Now
+//! and then some groups are written with another share, in turn with as many groups with the present one; the share
+//! that commits more in the same time stays. At equal speed the smaller share stays, so that no committer waits without
+//! gain. Comparisons become rarer while they bring no change.
 //!
 //! Where a write is long and clients are quick, the whole company in one group is best: half of it would wait for the
 //! other half's write. Where clients are slow or the processors are busy, one half computes while the other half is
 //! written.
+//!
+//! Packets without a waiter linger first, as in the log server's design: a group of few of them costs as much as a group
+//! of many.
 //!
 //! No transaction waits longer than it allows ([`View::stall`], [`View::willing_to_wait`]).
 
@@ -19,7 +22,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Choice, GroupCommit, GroupCommitter, View, Written};
+use super::{Choice, GroupCommit, GroupCommitter, LogServer, View, Written};
 
 /// The shares of the company that a group may wait for, in quarters.
 const QUARTERS: usize = 4;
@@ -166,7 +169,7 @@ impl Climb {
             self.rest_next = 0;
         }
         self.rest = self.rest_next;
-        // Rarer once all other shares have been tried in vain.
+        // Rarer once all other shares have been tried and brought no gain.
         self.walks += 1;
         if self.walks.is_multiple_of(QUARTERS as u32) {
             self.rest_next = (self.rest_next * REST_GROWTH).clamp(least, most);
@@ -239,6 +242,10 @@ impl GroupCommit for Adaptive {
 
     fn committer(&self) -> GroupCommitter {
         GroupCommitter::LogServer
+    }
+
+    fn linger(&self) -> Duration {
+        LogServer::default().linger
     }
 
     fn reads_clock(&self) -> bool {

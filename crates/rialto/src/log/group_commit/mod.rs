@@ -6,13 +6,13 @@
 //!
 //! | design | which thread writes | how long the others sleep | what wakes them |
 //! |---|---|---|---|
-//! | commit-lock | the requester that the lock is granted to, if it is not committed yet | until the lock is granted | the lock, one by one |
+//! | commit-lock | the committer that the lock is granted to, if it is not committed yet | until the lock is granted | the lock, one by one |
 //! | commit-lock-shared | the same; the lock is requested in shared mode first | the same | the lock, shared requests in unison |
-//! | commit-stall | the first in the queue, at once | for their stalls, again and again | they wake themselves |
+//! | commit-stall | the elected committer, without a stall | for their stalls, again and again | they wake themselves |
 //! | willing-to-wait | the committer whose wait is over first | for the rest of their waits | they wake themselves |
-//! | hiber | the first in the queue, after the group before | until woken | the committer wakes its group and the next committer |
+//! | hiber | the elected committer, after the group before | until woken | the writer wakes its group and the next elected committer |
 //! | hiber-stall | the same, after its stall | the same | the same |
-//! | hiber-willing-to-wait | the committer whose wait is over first | for the rest of their waits, or until woken | the committer wakes its group |
+//! | hiber-willing-to-wait | the committer whose wait is over first | for the rest of their waits, or until woken | the writer wakes its group |
 //! | log-server | the log server, for tickets after their linger; a lone committer itself | until woken | the log server wakes its group |
 //! | adaptive | as log-server, or the committer that completes the company | as log-server, or while the company forms | as log-server |
 //!
@@ -147,8 +147,8 @@ pub trait GroupCommit: fmt::Debug + Send + Sync {
     }
 
     /// How long packets without a waiter lie before the log server writes them, so that its group holds more of them.
-    /// As soon as a thread waits, the log server writes at once. Only for designs in which the log server does not
-    /// stall besides, because packets of level 1 may be among them (I3).
+    /// As soon as a thread waits, the log server does as the design chooses, without a linger. Only for designs whose
+    /// log server writes, because a stand-in would stall besides.
     fn linger(&self) -> Duration {
         Duration::ZERO
     }

@@ -30,7 +30,7 @@ pub struct GroupCommitOptions {
     /// The shortest time from the end of a group to the beginning of the next committer's; none by default. For hiber.
     pub wake_delay: Option<Duration>,
     /// How long packets without a waiter ([`Ticket`](crate::Ticket)s) lie before the log server begins to write them,
-    /// counted from the end of the group before if one is being written: 200 us by default, not at all with zero, and no
+    /// counted from the end of the group before if one is being written: 200 us by default, no time with zero, and no
     /// longer than [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as a thread waits, they are
     /// written at once. For log-server.
     pub linger: Option<Duration>,

@@ -157,9 +157,9 @@ impl LogCore {
         (!is_reached()).then_some(gatherer)
     }
 
-    /// As [`LogCore::gather`], for a thread that does not write the group itself: it requests that write. Therefore what
-    /// is durable at level 1 reaches the disk within the interval (I3), whichever thread gathered it, and a committer
-    /// that finds its place gathered requests nothing.
+    /// As [`LogCore::gather`], for a thread that does not write the group itself: it requests that write. Therefore
+    /// what is durable at level 1 reaches the disk within the interval (I3), whichever thread gathered it, and a
+    /// committer that finds its place gathered requests nothing.
     pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
         let before = gatherer.lsn();
         let gathered = self.gather(gatherer, u64::MAX);

@@ -29,9 +29,9 @@ impl LogCore {
         false
     }
 
-    /// As [`LogCore::promise`], but first takes back what is promised to lone committers for their next packets. They may
-    /// open another allotment at any time after this, so each attempt takes it back again, and promises under the same
-    /// latch.
+    /// As [`LogCore::promise`], but first takes back what is promised to lone committers for their next packets. They
+    /// may open another allotment at any time after this, so each attempt takes it back again, and promises under the
+    /// same latch.
     fn promise_before_others(&self, bytes: u64) -> bool {
         let mut gatherer = self.gatherer.lock();
         gatherer.close_allotment(&self.pool);

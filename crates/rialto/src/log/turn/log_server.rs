@@ -181,28 +181,34 @@ impl<M: Machine> Writer<M> {
     /// Sleeps until a group has to be written now. Returns why, and until when what was requested before has to be
     /// written, if anything was; `None` when closed.
     fn next_request(&self, interval: Duration) -> Option<(WakeCause, Option<Duration>)> {
-        let mut due: Option<Duration> = None;
+        // When the first request from here on is due at the latest, and when its linger is over.
+        let (mut due, mut linger_ends): (Option<Duration>, Option<Duration>) = (None, None);
+        let sooner =
+            |end: &mut Option<Duration>, at: Duration| *end.insert(end.map_or(at, |end| end.min(at)));
         loop {
             match self.request.load() {
                 request::CLOSED => return None,
                 request::NOW => return Some((WakeCause::Now, due)),
                 asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
-                    // A requester of less than this found this request in place, and relies on it.
-                    let within = if asked == request::SOON { interval } else { self.linger.min(interval) };
                     // A later request does not put off what was requested first.
-                    let due = due.insert(due.map_or(now + within, |due| due.min(now + within)));
-                    if now < *due {
-                        self.server_sleep(asked, Some(*due - now));
+                    let latest = sooner(&mut due, now + interval);
+                    // A requester of less than this found this request in place, and relies on it.
+                    let begins = match asked {
+                        request::LINGER => latest.min(sooner(&mut linger_ends, now + self.linger)),
+                        _ => latest,
+                    };
+                    if now < begins {
+                        self.server_sleep(asked, Some(begins - now));
                     } else if self.request.exchange(asked, request::NOW) {
-                        return Some((
-                            if asked == request::SOON { WakeCause::Overdue } else { WakeCause::Now },
-                            None,
-                        ));
+                        return Some(match asked {
+                            request::SOON => (WakeCause::Overdue, None),
+                            _ => (WakeCause::Now, due),
+                        });
                     }
                 }
                 _ => {
-                    due = None;
+                    (due, linger_ends) = (None, None);
                     self.server_sleep(request::NONE, None);
                 }
             }

@@ -15,6 +15,8 @@ use crate::log::sync::{Futex, Machine};
 thread_local! {
     /// Which of the machine's threads this is.
     static ME: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// How often the thread has slept until it was woken or its time was over.
+    static SLEEPS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn ns(time: Duration) -> u64 {
@@ -27,8 +29,8 @@ pub(super) struct Costs {
     pub processors: u32,
     /// The cost of a wake call.
     pub wake: Duration,
-    /// The cost of resuming after a sleep.
-    pub resume: Duration,
+    /// The cost of a wake-up, whether or not there is something to do.
+    pub look: Duration,
     /// The cost of a grant of the commit lock.
     pub grant: Duration,
 }
@@ -117,8 +119,22 @@ impl Virtual {
         }
     }
 
+    /// How often the calling thread has slept until it was woken or its time was over.
+    pub fn sleeps() -> u64 {
+        SLEEPS.get()
+    }
+
     /// Works on a processor, after the threads that asked for one before.
     pub fn work(&self, time: Duration) {
+        self.work_queued(time, VecDeque::push_back);
+    }
+
+    /// Works on a processor, before the threads that have asked for one.
+    pub fn work_first(&self, time: Duration) {
+        self.work_queued(time, VecDeque::push_front);
+    }
+
+    fn work_queued(&self, time: Duration, queue_up: fn(&mut VecDeque<(usize, u64)>, (usize, u64))) {
         if time.is_zero() {
             return;
         }
@@ -128,7 +144,7 @@ impl Virtual {
             state.processors_free -= 1;
             self.event(&mut state, me, ns(time));
         } else {
-            state.queue.push_back((me, ns(time)));
+            queue_up(&mut state.queue, (me, ns(time)));
         }
         self.sleep(&mut state);
         state.worked_ns += ns(time);
@@ -237,7 +253,8 @@ impl Futex for VirtualFutex {
         // A thread that was woken is off the list already.
         state.sleepers[self.number].retain(|sleeper| *sleeper != me);
         drop(state);
-        machine.work(machine.0.costs.resume);
+        SLEEPS.set(SLEEPS.get() + 1);
+        machine.work(machine.0.costs.look);
     }
 
     fn wake_all(&self) -> u32 {

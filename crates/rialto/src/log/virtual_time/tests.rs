@@ -166,7 +166,9 @@ fn a_transaction_whose_wait_is_over_is_never_left_behind() {
         processors: CLIENTS + 1,
         commit_cpu: Duration::from_micros(300),
         wake_cpu: Duration::from_micros(1),
-        resume_cpu: Duration::from_micros(1),
+        look_cpu: Duration::from_micros(1),
+        resume_cpu: Duration::ZERO,
+        group_cpu: Duration::ZERO,
         grant: Duration::from_micros(1),
         write: Duration::from_millis(1),
         group_max: None,
@@ -206,7 +208,7 @@ fn a_lone_client_is_answered_as_by_an_immediate_flush() {
             let outcome = simulate(regime, &design.into(), &load);
             let mut random = Random::new(load.seed ^ 1 << 32);
             let mut expected: Vec<Duration> = (0..=load.warmup_commits + load.commits)
-                .map(|_| drawn(&mut random, regime.commit_cpu) + regime.write)
+                .map(|_| drawn(&mut random, regime.commit_cpu) + regime.write + regime.group_cpu)
                 .skip(load.warmup_commits as usize + 1)
                 .collect();
             expected.sort_unstable();

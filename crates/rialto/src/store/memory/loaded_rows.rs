@@ -16,7 +16,7 @@ const RUNS_LOOKED_AT: usize = 16;
 struct RowRun {
     first: RecordRef,
     units: u32,
-    /// The table's place in the transaction's list of tables.
+    /// The table's position in the transaction's list of tables.
     table: u32,
 }
 

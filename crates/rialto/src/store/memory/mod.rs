@@ -2,7 +2,8 @@
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
 //!   header inside, which `words` reads and changes.
-//! - [`snapshots`]: segments as they were at a cut, for a sweep of one moment.
+//! - [`snapshots`]: copies of segments as they were at a *cut*, the moment whose state a copy-on-update sweep or a
+//!   backup copies.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - `table`: one table's records and indexes, behind `TableStore`;

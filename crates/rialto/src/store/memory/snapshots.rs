@@ -10,8 +10,8 @@
 //! an open transaction has made it, or a committed transaction had replaced it. The sweep counts these segments as
 //! free, so only the number of a changed one is kept.
 //!
-//! Snapshots of one cut are gone before the next: a thread that keeps one looks at the stage under the lock that ends
-//! the cut.
+//! Snapshots of one cut are gone before the next cut: a thread that keeps one checks the stage (`CutStage`) under the
+//! lock under which the cut is ended.
 //!
 //! [`Segments::whiten`]: super::Segments::whiten
 

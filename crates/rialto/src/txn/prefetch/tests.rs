@@ -1,5 +1,5 @@
-//! What was prefetched and the lookups after it: none looks again for what has not changed since, and none takes what has.
-//! In tests every index counts as large.
+//! Lookups after a prefetch: a lookup uses what was prefetched if that has not changed since, and descends the index
+//! again if it has. In tests every index counts as large.
 
 mod batches;
 

@@ -44,6 +44,7 @@ pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archi
         recovery_within: (checkpoint != Checkpointing::None && random.chance(1, 4))
             .then_some(Duration::from_millis(100)),
         straddling_retry: Duration::from_micros(random.below(2_000)),
+        straddling_hints: random.chance(1, 2),
         // Without a pause, as the log grows, or so slowly that a run ends first.
         sweep_bytes_per_s: one_of(random, &[Some(0), Some(0), None, slowly]),
         spool: random.chance(1, 2),

@@ -9,9 +9,9 @@ use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 /// The calls that are admitted, up to a bound at which callers wait (back-pressure). A call is admitted before it is
 /// queued, and is released when it has its outcome.
 ///
-/// Each pair of orders below is a store, then a load of what the other side stores, both sequentially consistent: a call
-/// that ends either leaves room for the try of a caller that is about to sleep, or sees that the caller sleeps; a call that
-/// is admitted is either waited for by the close, or sees the close.
+/// Each pair of orders below is a store, then a load of what the other side stores, both sequentially consistent: a
+/// call that ends either leaves room for the try of a caller that is about to sleep, or sees that the caller sleeps; a
+/// call that is admitted is either waited for by the close, or sees the close.
 pub(super) struct CallAdmission {
     admitted_max: usize,
     /// The number of admitted calls.

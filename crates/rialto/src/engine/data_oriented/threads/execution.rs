@@ -6,27 +6,29 @@
 //! ```
 //!
 //! An execution owns its transaction: the thread that runs the execution has the transaction alone. If all actions of a
-//! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread gets
-//! one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are put on
-//! their queues at one time. The part that comes last to the rendezvous point makes one transaction of them again, and goes
-//! on. A phase whose plan is serial ([`Plan`]) runs whole on one thread, the action that is the most likely to abort first;
-//! all its identifiers are locked before the first body. Actions whose result depends on the order keep the flow's order
-//! ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread
+//! gets one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are
+//! put on their queues at one time. The part that comes last to the rendezvous point makes one transaction of them
+//! again, and goes on. A phase whose plan is serial ([`Plan`]) runs on one thread, and begins with the action that is
+//! the most likely to abort. All its identifiers are locked before the first body. Actions whose result depends on the
+//! order keep the flow's order ([`in_turn`]). If a plan cannot keep it, the call runs again whole.
 //!
 //! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a
-//! definition has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has
-//! used up its room, [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that
-//! phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
+//! definition has changed. A part cannot go on alone if another part wants the same key of a unique index, or if it has
+//! used up its share of the write set's room ([`txn::part`](crate::txn)). Then the call runs again with all phases
+//! whole, and the procedure's next calls run that phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
 //!
 //! Kept here:
-//! - **One meaning.** Actions of one phase whose identifiers overlap are in one part, in their order. An action that overlaps
-//!   what earlier phases wrote stays with the transaction itself. Outputs come in the flow's order, whichever part ended
-//!   first; so are choices applied. If actions fail, the first of them in the flow gives the call's error: the actions before
-//!   it run all the same, and those behind it are not begun, and wait for no lock any more.
-//! - **Tables stay as they are** until the transaction ends. The transaction enters the intentions of a phase itself before
-//!   the phase is split, and the parts use those.
-//! - **All that a phase names is locked before it is split**, by the transaction, in the order of all. Parts that each asked
-//!   for several keys, one after the other, would form cycles with each other.
+//! - **One meaning.** Actions of one phase whose identifiers overlap are in one part, in their order. An action that
+//!   overlaps what earlier phases wrote is in the part that runs in the transaction's own context. Outputs come in the
+//!   flow's order, whichever part ended first. What actions choose for their transaction, such as its durability, is
+//!   applied in the flow's order, too. If actions fail, the first of them in the flow gives the call's error. The
+//!   actions before it in the flow run all the same. Those behind it are not begun, or end their waits for locks.
+//! - **Tables stay as they are** until the transaction ends. Before a phase is split, the transaction takes the phase's
+//!   intention locks on tables. The parts use these locks.
+//! - **All that a phase names is locked before it is split**, by the transaction, in the order in which all
+//!   transactions lock. If each part asked for its keys itself, one after the other, parts of different transactions
+//!   would form cycles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,7 +86,7 @@ pub(in crate::engine) enum Task {
     Request(Box<Envelope>),
 }
 
-/// What came of earlier runs of a call, and what it was aside for.
+/// The earlier runs of a call, and the back-off that it comes from, if it stepped aside.
 pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Aside>);
 
 /// See the [module](self).
@@ -94,22 +96,23 @@ pub(in crate::engine) struct Execution {
     transaction: Transaction<'static>,
     outputs: Outputs,
     next_phase: usize,
-    /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the phase is.
+    /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the
+    /// phase is.
     is_whole: bool,
     /// The names of what its phases have locked, for calls that have stepped aside.
     names: SmallVec<[u64; 4]>,
 }
 
-/// What has become of a phase on a thread.
+/// How the run of a phase on a thread ended.
 enum PhaseEnd {
     Ran,
     /// It belongs elsewhere.
     Elsewhere(Elsewhere),
-    /// A lock is in its way for which the call steps aside.
+    /// Not begun: the call steps aside, for a lock on the identifier of this name.
     Aside(u64),
 }
 
-/// What the parts of a phase have in common.
+/// The state that the parts of a phase share.
 struct Meeting {
     call: Arc<Call>,
     phase: usize,
@@ -130,7 +133,7 @@ struct Elsewhere {
     identified: Vec<(u16, Identified)>,
 }
 
-/// How far a part is, for the others.
+/// The progress of a part, for the other parts to read.
 struct UnderWay {
     /// The lock owner of its context.
     owner: u16,
@@ -148,7 +151,7 @@ pub(in crate::engine) struct Part {
     run: PartOf,
 }
 
-/// Whose context a part has.
+/// The context that a part runs in.
 enum PartOf {
     /// The transaction's own.
     Execution(Box<Execution>),
@@ -166,8 +169,8 @@ struct Arrival {
 }
 
 impl Task {
-    /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
-    /// thread owns executors, and others wait for these.
+    /// Runs the task as far as it can run on this thread. A panic ends the task's call, and the call's caller gets it.
+    /// It does not end the thread, because the thread owns executors.
     pub fn run(self, here: &Here<'_>) {
         let Some(call) = self.call().cloned() else { return self.go(here) };
         let ended = catch(|| self.go(here));
@@ -281,8 +284,8 @@ impl Execution {
             positions.extend(part_of_it.map(|(at, _)| at as u16));
             bind(procedure, actions_at(phase, bindings, &positions), context, given, &mut actions)
         })?;
-        // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to run next would
-        // wait behind it.
+        // In a first phase nothing has been done, and nothing need be held. If this run waited here, tasks behind it on
+        // the queue, for which others may wait, would be held up.
         let runs_whole = runs.is_whole();
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
             names.extend(names_of(actions));
@@ -296,7 +299,7 @@ impl Execution {
                     AtOnce::Refused => {}
                 }
             }
-            // One time-out for its rests and for what it waits for now.
+            // Its back-offs and the wait that follows share one time-out.
             let limit = context.choices.lock_timeout;
             context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
             let locked = lock(procedure, context, actions, given);
@@ -327,8 +330,8 @@ impl Execution {
                 None => place(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
-                // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
-                // they are gone.
+                // All at once, in the one order; its parts use the tables as they are under its intentions, which it
+                // keeps when they are gone.
                 if let Some(name) = lock_or_step_aside(context, &mut actions)? {
                     return Ok(PhaseEnd::Aside(name));
                 }
@@ -344,7 +347,8 @@ impl Execution {
         if let Some(name) = lock_or_step_aside(context, &mut actions)? {
             return Ok(PhaseEnd::Aside(name));
         }
-        // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
+        // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it
+        // chose.
         let order = first.map(|first| in_turn(&actions, &positions, &first));
         let order = order.filter(|order| !order.is_sorted());
         let counts = procedure.plans().counts(here.queue, *next_phase);
@@ -416,7 +420,8 @@ impl Execution {
         );
     }
 
-    /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
+    /// Makes way for other calls. If calls waited for their first locks on their thread, each of them would need
+    /// another standby thread.
     fn step_aside(self, name: u64, here: &Here<'_>) {
         let Execution { call, mut runs, transaction, .. } = self;
         runs.step_aside(transaction);
@@ -465,8 +470,8 @@ impl Part {
         };
         let outcome =
             catch(|| run_actions(&meeting, nth, &actions, transaction, outputs, &mut ends, here.queue));
-        // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it with what
-        // they hold.
+        // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it
+        // with what they hold.
         let left = catch(|| {
             #[cfg(test)]
             here.queues.panic_at(Bug::PartDone);
@@ -491,8 +496,8 @@ impl Part {
 }
 
 impl Meeting {
-    /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without effect, and the
-    /// error of one before them is told.
+    /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without
+    /// effect, and the error of one before them is told.
     fn fail(&self, position: u16, core: &Core) {
         let position = u32::from(position);
         // Either a part sees this before its next action, or its action is seen here.
@@ -632,7 +637,8 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
     let (failed_at, failure) =
         first.map_or((None, None), |(position, arrival)| (Some(position), arrival.failure.take()));
     let goes_on = failure.is_none() && !needs_whole;
-    // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are foreign code.
+    // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are
+    // foreign code.
     let mut others = Vec::new();
     let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Execution(_)));
     let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));

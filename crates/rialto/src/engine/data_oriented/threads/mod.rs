@@ -1,8 +1,8 @@
 //! The data-oriented engine with threads that own executors: calls go from thread to thread.
 //!
 //! Each thread has a queue (`queues`). A `call` is put on the queue of its first action and becomes an `execution`,
-//! which travels from thread to thread. `assignment` says which thread runs which actions of a phase; at a
-//! `rendezvous` point the parts of a phase meet. A caller may `visit` a queue that is empty, and run its call itself.
+//! which is handed from thread to thread. `assignment` says which thread runs which actions of a phase; at a
+//! `rendezvous` point the parts of a phase meet. A caller may run its call itself if the queue is empty (`visit`).
 
 mod admission;
 mod assignment;

@@ -1,12 +1,14 @@
 //! [`Queues`]: the threads that own executors, and their queues of tasks.
 //!
-//! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group
-//! under one hold of its latch, and runs them one after the other. While one of them waits for a lock or for the log
-//! ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread goes on with the next, so the executor
-//! itself never waits. Standbys are hired as they are needed.
+//! Each thread has a [`Dispatch`], which hands requests over as System M's transaction server does. One *priority*
+//! thread takes tasks off the queue, a group under one hold of its latch, and runs them one after the other. While a
+//! task waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
+//! the next one. So a wait of one task does not hold up the others. Standby threads are started when they are needed.
 //!
-//! A call whose first locks are not free steps aside: it holds nothing and rests on its queue. It runs again when a
-//! call ends that had what it wants, or when its rest is over.
+//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *steps aside*: its
+//! run ends without effect, it holds no locks, and it occupies no thread. It is run again when a call that had named
+//! this identifier ends and wakes it, or after a back-off (`ASIDE`). [`Runs::may_step_aside`] limits how often; after
+//! that the call waits for the lock as any transaction does.
 //!
 //! A transaction server is a `Queues` with one thread: its queue has a bound, at which message servers wait; its
 //! tasks are their requests, taken off one by one. It has all its standbys from the start.
@@ -15,7 +17,7 @@
 //! wait (back-pressure); phases and parts of an admitted call are never refused.
 //!
 //! The number of threads changes while calls run ([`Dispatches`]): nothing is lost, and no call waits for a change.
-//! Which thread runs an action only affects speed; its locks are where the routing rules place them.
+//! Which thread runs an action only affects speed: the action's locks are at the executors that the routing rules name.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,14 +42,14 @@ use crate::inside::InBody;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
 
-/// The name for which a call is aside, and the number of that step aside.
+/// The name of the identifier for which a call has stepped aside, and the number of this back-off.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Aside {
     name: u64,
     number: u64,
 }
 
-/// Where a call rests that is aside.
+/// The entry of a call that has stepped aside: the number of its back-off, its queue, and the back-off there.
 struct RestingCall {
     number: u64,
     queue: usize,
@@ -71,12 +73,12 @@ pub(crate) struct Queues {
     pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the close.
     resizing: Mutex<Resizing>,
-    /// Message servers wait for room in a server's queue. Callers wait for room in [`CallAdmission::admit`], before their
-    /// call is queued.
+    /// Message servers wait for room in a server's queue. Callers wait for room in [`CallAdmission::admit`], before
+    /// their call is queued.
     queues: Dispatches<Task>,
     pub(super) admission: CallAdmission,
-    /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
-    /// by itself.
+    /// The calls that have stepped aside, by the name that they wait for. Each has one entry, until it is woken or its
+    /// back-off is over.
     aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
     names_aside: AtomicUsize,
     /// How many times calls have stepped aside.
@@ -222,14 +224,14 @@ impl Queues {
         }
     }
 
-    /// Hires a thread for a queue at which no thread can run what is on it. If the system has no thread left, the
-    /// task waits until a blocked thread comes back. There is no free seat only if several callers hire at a time:
-    /// then one of the others' threads is idle.
+    /// Starts a standby for a queue at which no thread can run what is on it. If the system has no thread left, the
+    /// task waits until a blocked thread comes back. There is no free seat only if several callers start standbys at a
+    /// time. Then one of the others' standbys is idle.
     fn hire(self: &Arc<Queues>, queue: usize) {
         let _ = self.hire_with(queue, None);
     }
 
-    /// Hires a thread, unless no seat is left.
+    /// Starts a standby, unless no seat is left.
     fn hire_with(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
         let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
         let spawned = self.spawn(queue, seat, served);
@@ -240,7 +242,8 @@ impl Queues {
     /// and the queue is empty.
     ///
     /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
-    /// processor. None also if there is no room for another call: the caller waits for that in [`CallAdmission::admit`].
+    /// processor. None also if there is no room for another call: the caller waits for that in
+    /// [`CallAdmission::admit`].
     pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {
@@ -282,13 +285,13 @@ impl Queues {
         self.queues.put_all(tasks, |queue| self.hire(queue));
     }
 
-    /// Puts a task aside that is to run again after a rest, on the queue of the calling thread.
+    /// Puts a task that is to run again after a back-off on the restart queue of the calling thread's queue.
     pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
     }
 
-    /// Puts a call aside, on the queue of the calling thread, until another call ends that has this name
-    /// ([`Queues::ended`]), or for a short time. The call holds nothing.
+    /// Puts a call that steps aside on the restart queue of the calling thread's queue, until another call ends that
+    /// has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
     pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
@@ -301,7 +304,7 @@ impl Queues {
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// Ends the time aside of a call. Whether another call has woken it.
+    /// Ends the back-off of a call that has stepped aside. Returns whether another call has woken it.
     pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
         let mut waiting = self.aside.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
@@ -316,7 +319,8 @@ impl Queues {
         at.is_none()
     }
 
-    /// A call that had these names holds nothing any more. For each name, wakes the first call that is aside for it.
+    /// A call that had these names holds nothing any more. For each name, wakes the first call that has stepped aside
+    /// for it.
     pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
@@ -327,7 +331,7 @@ impl Queues {
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
-            // A call whose rest has just ended comes back by itself.
+            // A call whose back-off has just ended runs without this.
             while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
                 if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
                     short_of.extend((!has_hand).then_some(queue));

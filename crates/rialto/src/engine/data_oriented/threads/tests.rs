@@ -1,5 +1,5 @@
-//! Panics of ours, outside of any body: the call gets the panic, and everything else goes on; and when it gets it.
-//! Also calls that wait for packets, and for room in the log.
+//! Panics in the engine's own code, outside of any body: which call gets the panic, and when; and that all other calls
+//! go on. Also calls that wait for packets, and for room in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 //!
 //! Handing a call over costs two thread switches, which is more than a short call takes. A caller that waits for its
 //! call anyway runs it in place, as on an engine without threads, if the queue of the call's first executor is empty
-//! and none of the queue's threads runs. The caller has the queue's turn meanwhile: what arrives is put on the queue,
-//! and one thread at a time uses what the queue's executors own.
+//! and none of the queue's threads runs. Meanwhile the caller has the queue's *turn*: requests that arrive are put on
+//! the queue, and no thread of the queue runs. So one thread at a time uses the queue's executors.
 //!
 //! A visitor that has to wait gives its turn up for good, and goes on without it when the wait is over. This is
-//! correct, because which thread runs an action only affects speed, and its locks are where the routing rules place
-//! them.
+//! correct, because which thread runs an action only affects speed: the action's locks are at the executors that the
+//! routing rules name.
 
 use std::cell::Cell;
 use std::sync::{Arc, Weak};

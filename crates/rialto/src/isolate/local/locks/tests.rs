@@ -1,5 +1,5 @@
-//! The number of probes at locks that it takes to find what requests wait for, beside transactions that hold many
-//! locks; and locks whose owners could not take note of them.
+//! How many locks are probed to find what a request waits for, if other transactions hold many locks. Also locks that
+//! were granted, but of which their owners could not take note.
 
 use std::ops::Bound;
 

@@ -1,4 +1,4 @@
-//! Lock tables that are out.
+//! Requests, waits and releases at lock tables that a lease has taken out.
 
 use super::*;
 

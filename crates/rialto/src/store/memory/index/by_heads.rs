@@ -1,9 +1,9 @@
 //! The usual look-up of a key, by heads alone.
 //!
 //! The head of a number, and of most keys behind their node's prefix, is the whole suffix, and nearly always decides.
-//! In an inner node the entry mostly lies where the key's share of the node's interval says; in a leaf the key is at
-//! its place or absent. What the heads do not decide is left to the long way ([`Index::get_any`]), which begins anew;
-//! so are a latch that is held and a node that has changed.
+//! In an inner node the entry mostly lies at the position that the key's share of the node's interval gives. In a leaf
+//! the key is in the entry that the heads give, or absent. [`Index::get_any`] begins the look-up anew, and compares
+//! whole keys, if the heads do not decide, if a latch is held, or if a node has changed.
 
 use std::sync::atomic::Ordering;
 

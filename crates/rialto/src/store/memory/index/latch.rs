@@ -5,9 +5,9 @@
 //! version of a node's memory never goes back, not even when the node is freed and used again, so a word that is the
 //! same means a node that is the same.
 //!
-//! The orderings are a sequence lock's. Writer: latch (acquire), release fence, relaxed stores, unlatch (release).
-//! Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer sees,
-//! behind the two fences, at least that writer's latched word. `tests/latch.rs` explores this with loom.
+//! The memory orderings are those of a sequence lock. Writer: latch (acquire), release fence, relaxed stores, unlatch
+//! (release). Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer
+//! sees, behind the two fences, at least that writer's latched word. `tests/latch.rs` explores this with loom.
 
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,17 +10,17 @@
 //!                      heap, downward: tails; at its very end the node's prefix
 //! ```
 //!
-//! An entry's tag is the length of its suffix, 0 to 8, or [`LONG`] and the place of its tail in the body. In an inner
+//! An entry's tag is the length of its suffix, 0 to 8, or [`LONG`] and the offset of its tail in the body. In an inner
 //! node the value is the child's id and the key the lowest that the child can hold; entry 0 stands for "everything
 //! below entry 1" and its key is empty.
 //!
 //! All keys that a node can ever hold lie between two fences, which only the parents know; the prefix is common to both
 //! fences. So a reader that came here by a validated descent skips the prefix without comparing it.
 //!
-//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value loaded
-//! without the latch may be torn, of another time, or of another node, until the latch validates it. Every control word
-//! that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes from an entry
-//! is bounds-checked.
+//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value
+//! loaded without the latch may be torn, of another time, or of another node, until the latch validates it. Every
+//! control word that was ever stored describes a layout inside the body (`count <= 252`), and every offset that comes
+//! from an entry is bounds-checked.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const BODY_WORDS: usize = 504;
 /// The most entries of a node.
 pub(super) const MAX_ENTRIES: usize = BODY_WORDS / 2;
-/// In a tag: the suffix has a tail, and its place is beside this bit.
+/// In a tag: the suffix has a tail, and the other bits are its offset.
 pub(super) const LONG: u64 = 0x8000;
 const TAG: u64 = 0xffff;
 /// The bits of a value.
@@ -147,7 +147,7 @@ impl Node {
         Control(self.control.load(Ordering::Relaxed))
     }
 
-    /// Word `at` of the body; 0 outside it, where only a torn place can lie.
+    /// Word `at` of the body; 0 outside it, which only a torn offset can name.
     #[inline(always)]
     pub(super) fn body(&self, at: usize) -> u64 {
         self.body.get(at).map_or(0, |word| word.load(Ordering::Relaxed))

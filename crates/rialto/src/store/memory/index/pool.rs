@@ -1,4 +1,5 @@
-//! [`NodePool`]: the memory of index nodes, one reserved, type-stable region.
+//! [`NodePool`]: the memory of index nodes: one reserved region, in which memory of a node is never used for anything
+//! else.
 //!
 //! Invariants: the region stays mapped while the pool lives, and a node's memory is only ever a node. So an optimistic
 //! reader that comes too late reads an old or another node, never anything else, and its validation fails. A node's

@@ -1,13 +1,15 @@
 //! [`LeafAhead`]: the lookup of a key in steps, so that several lookups wait for memory together.
 //!
-//! A lookup is a chain of loads, each of which needs the one before it: the leaf's header, the entry, the record that the entry leads
-//! to. In a large table each of these loads comes from memory. The chains of several keys are independent of each other. If all of them
-//! take one step before any takes the next, the processor has their loads under way at the same time.
+//! A lookup is a chain of loads, each of which needs the one before it: the leaf's header, the entry, the record that
+//! the entry leads to. In a large table each of these loads comes from memory. The chains of several keys are
+//! independent of each other. If all of them take one step before any takes the next, the processor has their loads
+//! under way at the same time.
 //!
-//! What the last step gives is what [`Index::get`] would give. The inner nodes are coupled as there. Only the step from a leaf's parent
-//! to the leaf is divided: the first step does not load the leaf, and the last one reads the leaf's version and then validates the parent
-//! once more. So the leaf covers the key as of that version (invariant 1). The index may be discarded before the first step or between
-//! two: what is given counts only if the index is there behind the last one. Steps that meet a writer give nothing.
+//! What the last step gives is what [`Index::get`] would give. The inner nodes are coupled as there. Only the step from
+//! a leaf's parent to the leaf is divided: the first step does not load the leaf, and the last one reads the leaf's
+//! version and then validates the parent once more. So the leaf covers the key as of that version (invariant 1). The
+//! index may be discarded before the first step or between two steps. Therefore the result counts only if the index
+//! still exists after the last step. Steps that meet a writer give nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -46,8 +48,8 @@ impl Index {
         ALL_ARE_FAR || self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
     }
 
-    /// First step: descends the inner nodes, which are mostly in the cache, and prefetches the leaf's header. None if the keys' heads do not decide
-    /// the child, or if a writer is met.
+    /// First step: descends the inner nodes, which are mostly in the cache, and prefetches the leaf's header. None if
+    /// the keys' heads do not decide the child, or if a writer is met.
     #[inline]
     pub fn prefetch_leaf<'k>(&'k self, key: &'k [u8]) -> Option<LeafAhead<'k>> {
         count_descent();

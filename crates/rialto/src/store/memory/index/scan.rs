@@ -252,9 +252,9 @@ impl Index {
         };
         let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
         let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
-        // Latched only to guard, or after enough readings in vain. The latch is granted only if the leaf has not
-        // changed since it was reached. Guarding leaves the version as it is, so an unlatched reading can still be
-        // validated.
+        // Latched only to guard, or after enough readings that failed their validation. The latch is granted only if
+        // the leaf has not changed since it was reached. Guarding leaves the version as it is, so an unlatched reading
+        // can still be validated.
         let mut held = None;
         if must_guard || tries >= OPTIMISTIC_TRIES {
             let mut latched = leaf.node.upgrade(leaf.version)?;

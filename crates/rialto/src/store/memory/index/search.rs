@@ -59,7 +59,7 @@ impl Node {
     /// ascend, so these come first.
     ///
     /// It is branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step the
-    /// answer lies either below `step`, or in the last `step` places, which may overlap the first ones; so no later
+    /// answer lies either below `step`, or among the last `step` entries, which may overlap the first ones; so no later
     /// step can lead past the end. Positions count words, two for an entry, to save a multiplication.
     #[inline(always)]
     fn partition_heads(&self, count: usize, below: impl Fn(u64) -> bool) -> usize {

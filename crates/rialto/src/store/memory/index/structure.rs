@@ -22,7 +22,7 @@ const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
 const COMPACT_WORDS: usize = BODY_WORDS / 8;
 /// This many consecutive keys, and the next one, show that keys arrive in order there.
 const RUN: usize = 4;
-/// How far around the wanted place a split looks for a shorter separator.
+/// How far around the wanted position a split looks for a shorter separator.
 const SPLIT_WINDOW: usize = 4;
 
 /// Where a node is divided.
@@ -256,7 +256,7 @@ impl Index {
 }
 
 /// Whether a node, after a removal, looks for a sibling to join. It does not after each removal, because a node whose
-/// siblings are too full would try in vain all the time.
+/// siblings are too full would then look for one at each removal.
 pub(super) fn wants_merge(control: Control) -> bool {
     let count = control.count();
     control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())

@@ -1,5 +1,5 @@
-//! The two sides of segments (System M, section 3.2): how a commit holds a segment white, and how the sweep still gets
-//! to paint it.
+//! The two sides of segments (System M, section 3.2): how a commit holds a segment white, and how the sweep waits for
+//! the end of such holds before it paints the segment.
 
 use std::sync::atomic::Ordering;
 

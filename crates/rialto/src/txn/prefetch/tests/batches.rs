@@ -150,7 +150,8 @@ fn what_another_thread_changes_between_the_lookups_and_the_calls_is_seen_by_them
     }
 }
 
-/// A definition replaces the table before the keys of a window are looked up, or between its calls: those behind it are of the new one.
+/// A definition replaces the table before the keys of a window are looked up, or between its calls: those behind it are
+/// of the new one.
 #[test]
 fn what_was_found_in_a_table_that_is_no_more_is_not_taken() {
     for engine in Engine::ALL {

@@ -60,8 +60,8 @@ fn steps_lead_where_a_lookup_leads_by_tails() {
     assert!(found > 0, "no step has led anywhere");
 }
 
-/// The steps read nodes that split, merge and are freed meanwhile: they stay inside the region and come to an end, and where they lead as long as
-/// the leaf is unchanged, a lookup leads too.
+/// The steps read nodes that split, merge and are freed meanwhile: they stay inside the region and come to an end, and
+/// where they lead as long as the leaf is unchanged, a lookup leads too.
 #[test]
 fn steps_of_a_tree_that_changes_lead_to_what_was_there() {
     let index = Index::new(pool(1 << 14)).expect("a first node");
