@@ -286,7 +286,7 @@ impl Parts {
         let figure = |path: &str| number(own, path).unwrap_or(f64::NAN);
         let (load, index) = (figure("load_ms") / 1e3, figure("index_ms") / 1e3);
         format!(
-            "**Recovery of {} accounts**, {} transactions behind their checkpoint, files not in the page cache: load {load:.2} s \
+            "**Recovery of {} accounts**, {} transactions after their checkpoint, files not in the page cache: load {load:.2} s \
              + index {index:.2} s = {:.2} s; redo {:.2} s, {} transactions/s, {:.2} times the forward execution at level 1 on \
              as many threads. {:.0} resident bytes of a 100-byte row.\n\n",
             or_empty(number(&json, "accounts"), thousands),

@@ -9,11 +9,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
 use rialto::backup::{Archive, Backup, Restore, RestoreTo};
+use rialto::io::DirectoryHolder;
 use rialto::recovery::RecoveryReport;
 use rialto::row::Timestamp;
-use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options, Procedure};
+use rialto::{
+    BackupOptions, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options, Procedure,
+};
 
+use crate::args::MemoryArgs;
 use crate::client::{self, Failure, Session, Stream};
+use crate::copy_progress::ProgressArgs;
 use crate::interrupt::{INTERRUPTED, Interrupts};
 use crate::output::{cannot_open, fail, print, tell};
 
@@ -42,10 +47,10 @@ pub struct BackupArgs {
     /// its start
     #[arg(long, conflicts_with = "data")]
     incremental: bool,
-    /// The bound on the memory that the directory's tables may take, in bytes [default: three quarters of the
-    /// machine's]
-    #[arg(long, value_name = "N", requires = "data")]
-    memory_bytes: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 /// Make a database from a backup, the increments on it, and the archived log
@@ -71,10 +76,10 @@ pub struct RestoreArgs {
     /// The directory for the database, new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The bound on the memory that redoing the archived log may take, in bytes [default: three quarters of the
-    /// machine's]
-    #[arg(long, value_name = "N")]
-    memory_bytes: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 fn failed_to_open(path: &Path, error: &OpenError) -> ExitCode {
@@ -95,6 +100,9 @@ pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
         Ok(interrupts) => interrupts,
         Err(error) => return no_signals(&error),
     };
+    if args.data.is_none() && args.memory.is_given() {
+        return fail("--memory-bytes needs --data: a server has a bound of its own", 2);
+    }
     match (&args.data, &args.connect, &args.socket) {
         (Some(data), ..) => offline(args, procedures, data, &interrupts),
         (_, Some(address), _) => {
@@ -110,33 +118,40 @@ pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
 }
 
 fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupts: &Interrupts) -> ExitCode {
-    let defaults = Options::default();
+    args.memory.warn();
     let options = Options {
         create: false,
         checkpoint: Checkpointing::None,
-        memory_bytes: args.memory_bytes.unwrap_or(defaults.memory_bytes),
+        memory_bytes: args.memory.bytes(),
         // Calls in the log can run again only by their procedures.
         procedures,
-        ..defaults
+        ..Options::default()
     };
     let database = match Database::open_with(data, options) {
         Ok(database) => database,
+        Err(error @ OpenError::Locked { .. }) => {
+            let online = online_instead(&error);
+            return fail(format_args!("{}: {error}{online}", data.display()), error.exit_code());
+        }
         Err(error) => return failed_to_open(data, &error),
     };
+    let observer = args.progress.observer("backed up");
     for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
         tell(format_args!("warning: {}: {warning}", data.display()));
     }
     let taken = match args.to.as_os_str() == "-" {
         true => {
             let mut out = io::stdout().lock();
-            database.backup_to(&mut out, BackupKind::Full).and_then(|report| flushed(&mut out, report))
+            let options = BackupOptions { observer, ..BackupOptions::default() };
+            database.backup_to(&mut out, options).and_then(|report| flushed(&mut out, report))
         }
         false => {
             let cancelled = Arc::new(AtomicBool::new(false));
             let cancels = cancelled.clone();
             interrupts
                 .ask("interrupted: the backup is given up", move || cancels.store(true, Ordering::SeqCst));
-            database.backup_unless(&cancelled, &args.to, BackupKind::Full)
+            let options = BackupOptions { cancelled: Some(&cancelled), observer, ..BackupOptions::default() };
+            database.backup(&args.to, options)
         }
     };
     let closed = database.close();
@@ -155,6 +170,15 @@ fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupt
             fail(&error, code)
         }
     }
+}
+
+/// How the directory of a process that serves it is backed up.
+fn online_instead(error: &OpenError) -> String {
+    let OpenError::Locked { holder: Some(DirectoryHolder { address: Some(address), .. }), .. } = error else {
+        return "; a program that has it open can take the backup itself".to_owned();
+    };
+    let option = if address.starts_with('/') { "--socket" } else { "--connect" };
+    format!("; back it up while it serves: rialto backup {option} {address} --to DIR")
 }
 
 fn flushed(out: &mut impl Write, report: BackupReport) -> rialto::Result<BackupReport> {
@@ -260,7 +284,12 @@ pub fn restore(args: &RestoreArgs, procedures: Vec<Procedure>) -> ExitCode {
     };
     let mut plan = Restore::new(backups);
     plan.archive = args.archive.as_ref().map(Archive::directory);
-    plan.memory_bytes = args.memory_bytes.unwrap_or(plan.memory_bytes);
+    args.memory.warn();
+    plan.memory_bytes = args.memory.bytes();
+    plan.observer = args.progress.observer("restored");
+    if plan.observer.is_some() {
+        plan.progress = Some(Arc::new(|text: &str| tell(format_args!("  {text}"))));
+    }
     plan.procedures = procedures;
     plan.to = match (args.to_time, args.to_lsn) {
         (Some(time), _) => RestoreTo::Time(system_time(time)),

@@ -10,6 +10,8 @@ mod args;
 mod backup;
 mod bench;
 mod client;
+mod copy_progress;
+mod event_log;
 mod figures;
 mod interrupt;
 mod offline;
@@ -50,7 +52,7 @@ enum Command {
     /// Run the papers' experiments: tables, pictures, and the papers' figures beside Rialto's
     Figures(figures::FiguresArgs),
     /// Serve a database to PostgreSQL clients
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Verify a data directory that no program has open: checksums, log, and that indexes agree with tables
     Check(offline::OfflineArgs),
     /// Print the contents of a data directory that no program has open

@@ -8,8 +8,9 @@ use clap::Args;
 use rialto::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
 use rialto::io::{Disk, DiskError, FileDisk};
 use rialto::recovery::{check, inspect};
-use rialto::{Error, Options};
+use rialto::{Error, OpenError, Options};
 
+use crate::args::MemoryArgs;
 use crate::output::{fail, print};
 
 /// The directory, and a bound.
@@ -18,10 +19,8 @@ pub struct OfflineArgs {
     /// The data directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The bound on the memory that recovering the tables may take, in bytes; nothing is written to the directory
-    /// [default: three quarters of the machine's]
-    #[arg(long, value_name = "N")]
-    memory_bytes: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 /// Why a directory could not be read, and the exit code.
@@ -32,8 +31,8 @@ struct Unusable {
 
 impl Unusable {
     fn of_disk(path: &Path, error: &DiskError) -> Unusable {
-        let code = if error.is_locked() || error.is_missing() { 3 } else { 4 };
-        Unusable { text: format!("cannot use {}: {error}", path.display()), code }
+        let error = OpenError::directory(&path.display().to_string(), error);
+        Unusable { text: format!("cannot use {}: {error}", path.display()), code: error.exit_code() }
     }
 
     fn of_home(path: &Path, error: &HomeError) -> Unusable {
@@ -77,9 +76,9 @@ fn locked(
         return Err(Unusable { text, code: 3 });
     }
     let _lock = disk.lock().map_err(|error| Unusable::of_disk(path, &error))?;
-    let options = Options::default();
-    let memory_bytes = args.memory_bytes.unwrap_or(options.memory_bytes);
-    read(&disk, memory_bytes, options.recovery_threads).map_err(|error| Unusable::of_home(path, &error))
+    args.memory.warn();
+    read(&disk, args.memory.bytes(), Options::default().recovery_threads)
+        .map_err(|error| Unusable::of_home(path, &error))
 }
 
 /// Verifies the directory: checksums, indexes against tables, log.

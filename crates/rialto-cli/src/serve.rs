@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rialto::backup::Archive;
 use rialto::recovery::RecoveryReport;
-use rialto::{Database, Engine, Executors, Options};
+use rialto::{Database, Options};
 use rialto_server::ServeOptions;
+use tracing::info;
 
-use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
+use crate::args::{DatabaseArgs, seconds};
+use crate::event_log::{EventFilter, QUIET};
 use crate::output::{cannot_open, fail, tell};
 
 /// The default data directory.
@@ -59,38 +60,8 @@ pub struct ServeArgs {
     /// The directory of the socket file; without this option there is no socket file
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
-    /// The durability of commits in sessions that do not set rialto.durability
-    #[arg(long, value_enum, default_value = "disk")]
-    durability: DurabilityName,
-    /// The engine that runs transactions
-    #[arg(long, value_enum, default_value = "conventional")]
-    engine: EngineName,
-    /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default:
-    /// 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
-    executors: Option<u16>,
     #[command(flatten)]
-    group_commit: GroupCommitArgs,
-    #[command(flatten)]
-    log_writes: LogWritesArgs,
-    /// The number of backup copies of the tables; with three, the database can always do without a damaged one
-    #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
-    backup_copies: u32,
-    /// The longest time that a recovery should take, in seconds: a checkpoint begins when the log to redo requires
-    /// one [default: none]
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    recovery_within_s: Option<Duration>,
-    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
-    /// [default: 4 GiB]
-    #[arg(long, value_name = "N")]
-    log_bytes_max: Option<u64>,
-    /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
-    #[arg(long, value_name = "N")]
-    memory_bytes: Option<u64>,
-    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied when the server
-    /// ends
-    #[arg(long, value_name = "DIR")]
-    archive: Option<PathBuf>,
+    database: DatabaseArgs,
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -102,16 +73,13 @@ pub struct ServeArgs {
     /// The time in seconds that a client has for its start-up packets
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     startup_timeout_s: Duration,
+    /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
+    /// them with commas
+    #[arg(long, value_name = "LEVEL|FILTER", default_value = QUIET)]
+    log: EventFilter,
 }
 
 impl ServeArgs {
-    /// The error of options that exclude each other, if they do.
-    fn misuse(&self) -> Option<&'static str> {
-        (self.executors.is_some() && self.engine == EngineName::Conventional).then_some(
-            "--executors does not apply to the conventional engine; available: --engine data-oriented",
-        )
-    }
-
     fn serve_options(&self) -> ServeOptions {
         let defaults = ServeOptions::default();
         let listen = match (self.listen, self.port) {
@@ -133,41 +101,27 @@ impl ServeArgs {
     }
 
     fn database_options(&self) -> Options {
-        let defaults = Options::default();
+        let options = self.database.options();
         Options {
-            durability: self.durability.into(),
-            log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
-            memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
-            engine: match self.engine {
-                EngineName::Conventional => defaults.engine,
-                EngineName::DataOriented => {
-                    let defaults = Executors::default();
-                    let count = self.executors.map_or(defaults.count, usize::from);
-                    Engine::DataOriented(Executors { count, ..defaults })
-                }
-            },
-            group_commit: self.group_commit.options(),
-            recovery_within: self.recovery_within_s,
-            log_writes: self.log_writes.caching(),
-            log_writes_in_flight: self.log_writes.in_flight(),
-            transactions_max: defaults
+            transactions_max: options
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE))
                 // The server refuses too many connections.
                 .min(Options::TRANSACTIONS_MAX),
-            backup_copies: self.backup_copies,
-            archive: self.archive.as_ref().map(Archive::directory),
             progress: Some(Arc::new(|text: &str| tell(format_args!("  {text}")))),
-            ..defaults
+            ..options
         }
     }
 }
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(args: &ServeArgs) -> ExitCode {
-    if let Some(misuse) = args.misuse() {
+    if let Some(misuse) = args.database.misuse() {
         return fail(misuse, 2);
     }
+    args.log.print();
+    args.database.memory.warn();
+    info!(bound = &*args.database.memory.describe(), "memory of tables and indexes");
     // Before the log opens its files.
     rialto_server::raise_open_files();
     let database = match Database::open_with(&args.data, args.database_options()) {
@@ -208,22 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_log_and_memory() {
-        let bounds = |line: &str| {
-            let options = arguments(line).database_options();
-            (options.log_bytes_max, options.memory_bytes)
-        };
+    fn options_of_the_database_and_connections() {
+        let options = |line: &str| arguments(line).database_options();
         let defaults = Options::default();
-        assert_eq!(bounds(""), (defaults.log_bytes_max, defaults.memory_bytes));
-        assert_eq!(bounds("--log-bytes-max 20000000 --memory-bytes 30000000"), (20_000_000, 30_000_000));
-    }
-
-    #[test]
-    fn engines() {
-        let engine = |line: &str| arguments(line).database_options().engine;
-        assert_eq!(engine(""), Engine::thin());
-        assert_eq!(engine("--engine data-oriented"), Engine::data_oriented());
-        assert_eq!(engine("--engine data-oriented --executors 7"), Executors::of(7, 0).into());
+        assert_eq!(options("").log_bytes_max, defaults.log_bytes_max);
+        let given = options("--log-bytes-max 20000000 --memory-bytes 30000000 --max-connections 2000");
+        assert_eq!((given.log_bytes_max, given.memory_bytes), (20_000_000, 30_000_000));
+        assert_eq!(
+            (options("").transactions_max, given.transactions_max),
+            (defaults.transactions_max, 2_016)
+        );
     }
 
     #[test]

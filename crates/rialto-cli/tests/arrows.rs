@@ -22,7 +22,8 @@ const CRATES: [(&str, &[&str]); 8] = [
 const BENCHMARKS: [&str; 3] = ["rialto_figures", "rialto_measure", "rialto_workloads"];
 
 /// The modules of the program that know nothing of benchmarks: the commands that serve and keep data, and all that they use.
-const DATA_COMMANDS: [&str; 7] = ["args", "backup", "client", "interrupt", "offline", "output", "serve"];
+const DATA_COMMANDS: [&str; 9] =
+    ["args", "backup", "client", "copy_progress", "event_log", "interrupt", "offline", "output", "serve"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

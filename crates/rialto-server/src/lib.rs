@@ -4,10 +4,13 @@
 //! any user and database name are accepted, so it listens only on loopback and on a Unix socket. `protocol` reads and
 //! writes bytes, `connection` does what messages ask for, and [`rialto_sql`] runs SQL.
 //!
+//! What happens to connections, to the database and at the end is told as [`tracing`] events (`events`).
+//!
 //! This crate reads and writes the protocol's messages itself: see
 //! `docs/decisions/2026-11-21-own-protocol-messages.md`.
 
 pub mod connection;
+mod events;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -193,6 +196,9 @@ impl Server {
         if options.socket_dir.is_some() || options.listen.is_none() {
             listeners.unix = Listeners::open(None, options.socket_dir.as_deref(), port).await?.unix;
         }
+        // A process that finds the directory in use names the address.
+        let socket = listeners.unix.as_ref().map(|(_, file)| file.path().display().to_string());
+        database.announce(&tcp.map_or_else(|| socket.unwrap_or_default(), |address| address.to_string()));
         let shared = Shared::with(database, options);
         let (drain_timeout, data_label) = (options.drain_timeout, options.data_label.clone());
         Ok(Server { listeners, shared, tcp, drain_timeout, data_label })
@@ -218,14 +224,22 @@ impl Server {
     /// Serves until `stop` is done; then refuses new work, lets open transactions finish for a while, ends all
     /// connections, syncs and closes the database. If the database stops, all connections are told and ended at once.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        tracing::info!(at = self.ready_line().trim_start_matches("ready "), "serving");
         let Server { listeners, shared, drain_timeout, .. } = self;
+        let watch = tokio::spawn(events::watch(shared.database.clone()));
         let stop = async {
             tokio::select! {
                 () = stop => {}
-                _ = shared.stopped() => {}
+                error = shared.stopped() => {
+                    tracing::error!(cause = &*error.to_string(), "the database has stopped: the server ends");
+                }
             }
         };
         let unix_file = accept_until(listeners, &shared, stop).await;
+        tracing::info!(
+            connections = shared.count(),
+            "draining: new work is refused, open transactions may finish"
+        );
         shared.drain();
         // An open transaction cannot commit on a database that has stopped, before now or meanwhile.
         let ended = tokio::select! {
@@ -233,8 +247,10 @@ impl Server {
             _ = shared.stopped() => false,
         };
         if !ended {
+            tracing::info!(connections = shared.count(), "ending connections that are left");
             shared.end();
             if tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await.is_err() {
+                tracing::info!(connections = shared.count(), "cutting off connections that do not read");
                 shared.cut();
                 let _ = tokio::time::timeout(CUT_TIMEOUT, all_ended(&shared)).await;
             }
@@ -242,7 +258,13 @@ impl Server {
         drop(unix_file);
         let database = shared.database.clone();
         let stopped = database.stopped();
+        watch.abort();
+        tracing::info!("syncing and closing the database");
         let closed = tokio::task::block_in_place(|| database.sync().and(database.close()));
+        match &closed {
+            Ok(()) => events::shutdown!("the database is closed"),
+            Err(error) => tracing::error!(cause = &*error.to_string(), "closing the database failed"),
+        }
         match stopped {
             Some(error) => Err(ServeError::Stopped(error)),
             None => Ok(closed?),
@@ -269,7 +291,7 @@ async fn accept_until(
     loop {
         let accept_tcp = async {
             match &tcp {
-                Some(tcp) => tcp.accept().await.map(|(stream, _)| stream),
+                Some(tcp) => tcp.accept().await,
                 None => std::future::pending().await,
             }
         };
@@ -282,12 +304,12 @@ async fn accept_until(
         let failed = tokio::select! {
             () = &mut stop => return file,
             accepted = accept_tcp => match accepted {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     // Each write is a whole answer already, so the system need not gather more.
                     let _ = stream.set_nodelay(true);
                     stream.into_std().and_then(|stream| {
                         stream.set_nonblocking(false)?;
-                        spawn(stream, shared)
+                        spawn(stream, peer.to_string(), shared)
                     }).is_err()
                 }
                 Err(_) => true,
@@ -295,7 +317,7 @@ async fn accept_until(
             accepted = accept_unix => match accepted {
                 Ok(stream) => stream.into_std().and_then(|stream| {
                     stream.set_nonblocking(false)?;
-                    spawn(stream, shared)
+                    spawn(stream, "a Unix socket".to_owned(), shared)
                 }).is_err(),
                 Err(_) => true,
             },
@@ -308,7 +330,7 @@ async fn accept_until(
 }
 
 /// Serves a client on a thread of its own, if there is a place for it. So threads are bounded, too.
-fn spawn(mut stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
+fn spawn(mut stream: impl Stream + 'static, peer: String, shared: &Arc<Shared>) -> io::Result<()> {
     let Some(place) = shared.admit(stream.closer()?) else {
         // Such a short answer fits in the socket's buffer. If the client is gone, nothing is lost.
         stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT))?;
@@ -317,7 +339,7 @@ fn spawn(mut stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<
     };
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("rialto-session".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(move || connection::serve_admitted(stream, &shared, &place)).map(drop)
+    thread.spawn(move || connection::serve_admitted(stream, &peer, &shared, &place)).map(drop)
 }
 
 /// Serves the database until SIGTERM or SIGINT. Prints the ready line to stdout.
@@ -333,8 +355,8 @@ pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError
             let _ = writeln!(io::stdout(), "{}", server.ready_line());
             let stop = async {
                 tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => events::shutdown!("shutting down: SIGTERM"),
+                    _ = interrupt.recv() => events::shutdown!("shutting down: SIGINT"),
                 }
             };
             server.run(stop).await

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::Stream;
+use crate::events;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, STARTUP_BYTES_MAX, Startup};
 use crate::shared::{Place, Shared};
@@ -96,6 +97,7 @@ fn read_by(deadline: Instant, stream: &mut impl Stream, mut buffer: &mut [u8]) -
 
 /// Tells a client that there is no room for it.
 pub(crate) fn turn_away(stream: &mut impl Stream, shared: &Shared) -> io::Result<Option<Session>> {
+    events::turned_away(shared.connections_max());
     let message =
         format!("sorry, too many clients already: all {} connections are in use", shared.connections_max());
     let error = SqlError::new(SqlState::TooManyConnections, message);
@@ -104,6 +106,7 @@ pub(crate) fn turn_away(stream: &mut impl Stream, shared: &Shared) -> io::Result
 
 fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<Option<Session>> {
     let mut out = Vec::new();
+    events::error_sent(error);
     backend::error(&mut out, Severity::Fatal, error);
     stream.write_all(&out)?;
     Ok(None)
@@ -135,6 +138,7 @@ fn session(
         }
     }
     place.begin(session.cancel());
+    events::session_began(user, name, &session);
     let mut out = Vec::with_capacity(512);
     if minor > 0 || !unknown.is_empty() {
         backend::negotiate_version(&mut out, &unknown);

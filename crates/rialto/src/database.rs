@@ -13,16 +13,15 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use prepared_call::PreparedCall;
 
 use crate::account::ProcedureId;
-use crate::backup::{BackupKind, BackupReport, Destination};
+use crate::backup::{BackupOptions, BackupReport, Destination};
 use crate::checkpoint::{CheckpointReport, Checkpointing};
 use crate::engine::Runtime;
-use crate::engine::run::{run, take_rest};
+use crate::engine::run::{run, wait_backoff};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Disk, FileDisk};
@@ -144,15 +143,15 @@ impl Database {
     ) -> Result<Transaction<'static>> {
         let core = self.core();
         let mut victim = victim;
-        let rest = match error {
+        let backoff = match error {
             Error::Deadlock { .. } => retries.after_deadlock(deadlocks_allowed(core, &mut victim)),
             _ => None,
         };
-        let Some(rest) = rest else { return victim.fail(error) };
+        let Some(backoff) = backoff else { return victim.fail(error) };
         let started = victim.context().owner.started();
         victim.give_up();
         drop(victim);
-        take_rest(core, Some(rest));
+        wait_backoff(core, Some(backoff));
         start(core, options, Some(started))
     }
 
@@ -340,6 +339,12 @@ impl Database {
         self.core().storage.catalog.changed_at()
     }
 
+    /// Tells other processes where this one serves the database: one that tries to open its directory names the address
+    /// in its error ([`OpenError::Locked`](crate::OpenError::Locked)).
+    pub fn announce(&self, address: &str) {
+        self.running.announce(address);
+    }
+
     /// Makes a checkpoint that begins now, and waits for it. What committed before is then recovered from the backup
     /// copy, not from the log. A checkpoint with nothing new to write is skipped.
     ///
@@ -369,34 +374,29 @@ impl Database {
     /// # Errors
     /// [`Error::Unsupported`] if the directory holds a backup or a database already, and with
     /// [`Logging::None`](crate::Logging::None); [`Error::Io`] and [`Error::DiskFull`]; [`Error::LogFull`] if the log
-    /// comes near its bound before the backup is done, or if a transaction waits for room in the log. After an error
+    /// comes near its bound before the backup is done, or if a transaction waits for room in the log;
+    /// [`Error::Cancelled`] if [`BackupOptions::cancelled`] is set. After an error
     /// the directory does not count as a backup, and the next backup has what this one would have had.
-    pub fn backup(&self, to: impl AsRef<Path>, kind: BackupKind) -> Result<BackupReport> {
-        self.backup_on(FileDisk::create(to)?, kind)
-    }
-
-    /// As [`Database::backup`], and can be cancelled: it reads `cancelled` before each segment that it copies, but not
-    /// while it waits for a checkpoint.
-    ///
-    /// # Errors
-    /// [`Error::Cancelled`]; else as [`Database::backup`].
-    pub fn backup_unless(
+    pub fn backup<'a>(
         &self,
-        cancelled: &AtomicBool,
         to: impl AsRef<Path>,
-        kind: BackupKind,
+        options: impl Into<BackupOptions<'a>>,
     ) -> Result<BackupReport> {
         self.core().commits.check_logged("backup")?;
-        self.running.backup(kind, Destination::Directory(FileDisk::create(to)?), cancelled)
+        self.running.backup(&options.into(), Destination::Directory(FileDisk::create(to)?))
     }
 
     /// As [`Database::backup`], to a disk, which is the directory of the backup.
     ///
     /// # Errors
     /// As [`Database::backup`].
-    pub fn backup_on(&self, disk: Arc<dyn Disk>, kind: BackupKind) -> Result<BackupReport> {
+    pub fn backup_on<'a>(
+        &self,
+        disk: Arc<dyn Disk>,
+        options: impl Into<BackupOptions<'a>>,
+    ) -> Result<BackupReport> {
         self.core().commits.check_logged("backup")?;
-        self.running.backup(kind, Destination::Directory(disk), &AtomicBool::new(false))
+        self.running.backup(&options.into(), Destination::Directory(disk))
     }
 
     /// As [`Database::backup`], to a stream. While the stream takes no bytes, checkpoints wait, and so do commits once
@@ -406,9 +406,13 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::backup`]. The bytes written before the error are of no use.
-    pub fn backup_to(&self, out: &mut dyn Write, kind: BackupKind) -> Result<BackupReport> {
+    pub fn backup_to<'a>(
+        &self,
+        out: &mut dyn Write,
+        options: impl Into<BackupOptions<'a>>,
+    ) -> Result<BackupReport> {
         self.core().commits.check_logged("backup")?;
-        self.running.backup(kind, Destination::Stream(out), &AtomicBool::new(false))
+        self.running.backup(&options.into(), Destination::Stream(out))
     }
 
     /// Copies all that has committed so far to the archive ([`Options::archive`]), with the log file that is being

@@ -117,7 +117,7 @@ mod type_names;
 mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
-pub use backup::{BackupKind, BackupReport};
+pub use backup::{BackupKind, BackupOptions, BackupReport};
 pub use catalog::{NewIndex, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use self::source::Source;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
-use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
+use crate::backup::{BackupOptions, BackupReport, Backups, Destination, Output, RESTORING, Taking};
 use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
@@ -52,7 +52,7 @@ pub(crate) struct Running {
     recovery: Option<RecoveryReport>,
     /// The result of the close, once the database was closed.
     pub(super) closed: Mutex<Option<Result<()>>>,
-    _directory: DirectoryLock,
+    directory: DirectoryLock,
 }
 
 /// The state that an opening starts from, found in a directory or made there.
@@ -188,7 +188,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         backups: Backups::default(),
         recovery: found.recovery,
         closed: Mutex::default(),
-        _directory: lock,
+        directory: lock,
     };
     match running.start() {
         Ok(()) => Ok(running),
@@ -406,13 +406,15 @@ impl Running {
         self.checkpointer.run_now()
     }
 
+    /// See [`Database::announce`](crate::Database::announce).
+    pub fn announce(&self, address: &str) {
+        self.directory.announce(address);
+    }
+
     /// See [`Database::backup`](crate::Database::backup).
-    pub fn backup(
-        &self,
-        kind: BackupKind,
-        to: Destination<'_>,
-        cancelled: &AtomicBool,
-    ) -> Result<BackupReport> {
+    pub fn backup(&self, options: &BackupOptions<'_>, to: Destination<'_>) -> Result<BackupReport> {
+        let never = AtomicBool::new(false);
+        let cancelled = options.cancelled.unwrap_or(&never);
         let core = &self.core;
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
@@ -434,9 +436,9 @@ impl Running {
                 log_bytes_max: self.options.log_bytes_max,
                 note_cut: &note_cut,
                 is_stopped,
-                cancelled,
+                options,
             };
-            self.backups.take(&taking, kind, &mut to)
+            self.backups.take(&taking, &mut to)
         })
     }
 

@@ -21,8 +21,9 @@ use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_d
 pub struct Options {
     /// How durable "committed" is for transactions that do not choose a level; the disk (level 3) by default.
     pub durability: Durability,
-    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's memory by
-    /// default, at most 16 TiB.
+    /// The bound on the memory of segments and index nodes, in bytes; by default three quarters of the memory that the
+    /// process may have ([`MachineMemory`](crate::io::MachineMemory): the machine's, or the limit of a control group),
+    /// at most 16 TiB.
     ///
     /// Three kinds of lists are no part of the segments and nodes. At an opening the indexes are built one after the
     /// other from lists that come on top of the bound: 24 to 48 bytes a row, and the bytes of its key behind the

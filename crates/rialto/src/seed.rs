@@ -17,10 +17,10 @@ pub(crate) fn identifier() -> u128 {
     half() << 64 | half()
 }
 
-/// `count` keys that fall into the same one of some 2^16 slots, as `place` maps keys to slots.
+/// `count` keys that fall into the same one of some 2^16 slots, as `slot_of` maps keys to slots.
 #[cfg(test)]
-pub(crate) fn keys_of_one_place(count: usize, place: impl Fn(&[u8]) -> u64) -> Vec<[u8; 8]> {
-    (0_u64..).map(u64::to_be_bytes).filter(|key| place(key) == 0).take(count).collect()
+pub(crate) fn keys_of_one_slot(count: usize, slot_of: impl Fn(&[u8]) -> u64) -> Vec<[u8; 8]> {
+    (0_u64..).map(u64::to_be_bytes).filter(|key| slot_of(key) == 0).take(count).collect()
 }
 
 /// The bits of a hash that a hash table of some hundred entries uses.

@@ -60,7 +60,7 @@ fn run_on_disk(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), RunErr
         clients: args.clients,
         in_flight: args.in_flight,
         seed: args.seed,
-        group_commit: args.group_commit.options(),
+        group_commit: args.database.group_commit.options(),
         data,
         disk: home.disk.describe(),
         machine: Some(Machine::here()),
@@ -120,7 +120,7 @@ fn commits_in(time: Duration, per_s: f64) -> u64 {
 /// Runs in virtual time.
 fn run_in_virtual_time(args: &BenchArgs, regime: &'static Regime) -> (About, Vec<Window>, Verdict) {
     say(&format!("virtual time, on {}", describe(regime)));
-    let options: GroupCommitOptions = args.group_commit.options();
+    let options: GroupCommitOptions = args.database.group_commit.options();
     let outstanding = args.outstanding() as u64;
     let load = |commits, warmup_commits, seed| SimulatedLoad {
         clients: args.clients,

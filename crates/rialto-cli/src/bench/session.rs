@@ -54,6 +54,7 @@ pub fn open<W: Audited>(
     args: &BenchArgs,
     open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
 ) -> Result<Opened<W>, RunError> {
+    args.database.memory.warn();
     let disk = open_disk(args, args.directory().as_deref())?;
     let mut options = args.options();
     if matches!(args.disk, DiskName::Simulated(_)) {
@@ -286,8 +287,8 @@ impl<W: Audited> Session<'_, W> {
             shape: self.workload.describe(),
             procedures: self.workload.types(),
             success_percent: W::SUCCESS_PERCENT,
-            engine: args.engine.as_str(),
-            durability: match (args.logging, args.durability) {
+            engine: args.database.engine.as_str(),
+            durability: match (args.logging, args.database.durability) {
                 (LoggingName::None, _) => "none until the run ends (logging none)",
                 (_, DurabilityName::Memory) => "memory (level 1)",
                 (_, DurabilityName::Disk) => "disk (level 3)",
@@ -427,7 +428,8 @@ impl<W: Audited> Session<'_, W> {
             clients: args.clients,
             in_flight: args.in_flight,
             log_writes: measured.metrics.1.log_writes.caching,
-            waits_for_disk: args.durability == DurabilityName::Disk && args.logging != LoggingName::None,
+            waits_for_disk: args.database.durability == DurabilityName::Disk
+                && args.logging != LoggingName::None,
             log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
             bank: self.workload.bank(),
             time,

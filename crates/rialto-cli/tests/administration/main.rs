@@ -3,9 +3,13 @@
 mod backup;
 #[path = "../common/mod.rs"]
 mod common;
+mod copy_progress;
+mod events;
+mod in_use;
 mod interrupts;
 mod offline;
 mod online_backup;
 mod pages;
 mod serve;
+mod serve_options;
 mod words;

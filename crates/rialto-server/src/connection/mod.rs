@@ -38,6 +38,7 @@ use std::time::Duration;
 use rialto::{Database, Durability, fault_injection};
 use rialto_sql::{Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
+use crate::events::{self, ConnectionEvents, Ended};
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, Message};
@@ -122,7 +123,7 @@ struct Connection<S> {
 /// Serves one client from its first byte to its last, on this thread.
 pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
     match stream.closer().map(|closer| shared.admit(closer)) {
-        Ok(Some(place)) => serve_admitted(stream, &shared, &place),
+        Ok(Some(place)) => serve_admitted(stream, "a stream", &shared, &place),
         // An error here, and below, means that the client is gone: there is nothing to tell it.
         Ok(None) => drop(crate::startup::turn_away(&mut stream, &shared)),
         Err(_) => {}
@@ -130,15 +131,17 @@ pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
 }
 
 /// Serves one client that has a place. The place is given back only when nothing of the client is left.
-pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, place: &Place) {
+pub(crate) fn serve_admitted<S: Stream>(stream: S, peer: &str, shared: &Arc<Shared>, place: &Place) {
+    ConnectionEvents::accepted(place.process, &peer).serve(|| serve_to_its_end(stream, shared, place));
+}
+
+fn serve_to_its_end<S: Stream>(mut stream: S, shared: &Arc<Shared>, place: &Place) -> io::Result<Ended> {
     let write_timeout = shared.write_timeout();
-    if stream.set_write_timeout(write_timeout).is_err() {
-        return;
-    }
-    let Ok(Some(session)) = crate::startup::start(&mut stream, shared, place) else { return };
-    if stream.set_read_timeout(None).is_err() {
-        return;
-    }
+    stream.set_write_timeout(write_timeout)?;
+    let Some(session) = crate::startup::start(&mut stream, shared, place)? else {
+        return Ok(Ended::NotBegun);
+    };
+    stream.set_read_timeout(None)?;
     let connection = Connection {
         socket: Socket::new(stream, write_timeout),
         out: Vec::with_capacity(8 * 1024),
@@ -150,15 +153,15 @@ pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, pla
         unsettled: Unsettled::default(),
         in_pipeline: false,
     };
-    let _ = connection.run(place);
+    connection.run(place)
 }
 
 impl<S: Stream> Connection<S> {
-    fn run(mut self, place: &Place) -> io::Result<()> {
+    fn run(mut self, place: &Place) -> io::Result<Ended> {
         let mut input = Input::new(&self.shared.message_room);
         loop {
             if !place.is_serving() && place.ends(self.is_idle()) {
-                return self.shut_down();
+                return self.shut_down().map(|()| Ended::Shutdown);
             }
             match input.next() {
                 Ok(Some(Came::Message(tag, body))) => {
@@ -168,7 +171,7 @@ impl<S: Stream> Connection<S> {
                     }
                     if self.message(tag, body)? == Next::End {
                         self.session.abandon();
-                        return Ok(());
+                        return Ok(Ended::Terminated);
                     }
                     if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
                         self.run_unnamed()?;
@@ -196,10 +199,13 @@ impl<S: Stream> Connection<S> {
                     };
                     if !more && !place.ends(idle) {
                         self.session.abandon();
-                        return Ok(());
+                        return Ok(Ended::Closed);
                     }
                 }
-                Err(malformed) => return self.fatal(protocol_error(malformed)),
+                Err(malformed) => {
+                    let ended = Ended::Fatal(SqlState::ProtocolViolation);
+                    return self.fatal(protocol_error(malformed)).map(|()| ended);
+                }
             }
         }
     }
@@ -212,9 +218,13 @@ impl<S: Stream> Connection<S> {
 
     /// Tells a client that its connection ends because it did not read or send.
     #[cold]
-    fn read_failed(&mut self, error: io::Error) -> io::Result<()> {
+    fn read_failed(&mut self, error: io::Error) -> io::Result<Ended> {
         match error.kind() {
-            io::ErrorKind::TimedOut => self.fatal(self.socket.stopped_sending()),
+            io::ErrorKind::TimedOut => {
+                let error = self.socket.stopped_sending();
+                let ended = Ended::Fatal(error.sqlstate);
+                self.fatal(error).map(|()| ended)
+            }
             _ => Err(error),
         }
     }
@@ -234,6 +244,7 @@ impl<S: Stream> Connection<S> {
             Err(_) => self.unsettled.take_back(&mut self.out),
         }
         self.session.abandon();
+        events::error_sent(&error);
         backend::error(&mut self.out, Severity::Fatal, &error);
         self.flush()
     }
@@ -390,6 +401,7 @@ impl<S: Stream> Connection<S> {
             self.unsettled.take_back(&mut self.out);
         }
         self.shared.note(&error);
+        events::error_sent(&error);
         self.notices();
         backend::error(&mut self.out, Severity::Error, &error);
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rialto::row::Value;
-use rialto::{Error, GroupCommitDesign};
+use rialto::{BackupOptions, Error, GroupCommitDesign};
 
 use super::block::{Block, NamedSavepoint};
 use super::cache::PlanCache;
@@ -102,7 +102,14 @@ impl Session {
                     );
                     return Err(SqlError::new(SqlState::InvalidParameterValue, message));
                 }
-                let report = self.database.backup_unless(self.cancel.flag(), to, *kind)?;
+                let report = self.database.backup(
+                    to,
+                    BackupOptions {
+                        kind: *kind,
+                        cancelled: Some(self.cancel.flag()),
+                        ..BackupOptions::default()
+                    },
+                )?;
                 self.notice(report.to_string());
                 self.done_for_good("BACKUP")
             }

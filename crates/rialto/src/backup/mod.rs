@@ -28,6 +28,7 @@
 //! - **I9** Each frame is checksummed; errors name the file, or the stream, and the offset of the frame.
 
 mod archive;
+mod progress;
 mod redo;
 mod restore;
 mod stream;
@@ -36,9 +37,12 @@ mod take;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use self::archive::Archive;
+use self::progress::CopyProgress;
+pub use self::progress::{BytesDone, CopyObserver};
 pub(crate) use self::restore::RESTORING;
 pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -60,6 +64,24 @@ pub enum BackupKind {
     Full,
     /// The segments that have changed since the last backup of the same opening; all segments if there was none.
     Incremental,
+}
+
+/// How a backup is taken. A [`BackupKind`] alone is enough where these are asked for.
+#[derive(Debug, Clone, Default)]
+pub struct BackupOptions<'a> {
+    /// How much it holds; everything by default.
+    pub kind: BackupKind,
+    /// Cancels the backup once it is set. It is read before each segment that is copied, and while the backup waits for
+    /// a checkpoint.
+    pub cancelled: Option<&'a AtomicBool>,
+    /// Is told how far the backup has come. Its bytes are those of the segments to copy, in memory.
+    pub observer: Option<CopyObserver>,
+}
+
+impl From<BackupKind> for BackupOptions<'_> {
+    fn from(kind: BackupKind) -> Self {
+        BackupOptions { kind, ..BackupOptions::default() }
+    }
 }
 
 /// The report of a backup.
@@ -110,6 +132,8 @@ impl std::fmt::Display for BackupReport {
 /// An existing backup.
 pub struct Backup {
     name: String,
+    /// How long it is; `None` for a stream.
+    bytes: Option<u64>,
     from: Box<dyn Read + Send>,
 }
 
@@ -137,12 +161,14 @@ impl Backup {
             }
             file => file?,
         };
-        Ok(Backup { name: format!("{directory}/{BACKUP_FILE}"), from: Box::new(FileReader { file, at: 0 }) })
+        let bytes = Some(file.length()?);
+        let name = format!("{directory}/{BACKUP_FILE}");
+        Ok(Backup { name, bytes, from: Box::new(FileReader { file, at: 0 }) })
     }
 
     /// A backup that is read from a stream; errors call it by `name`.
     pub fn stream(name: &str, from: impl Read + Send + 'static) -> Backup {
-        Backup { name: name.to_owned(), from: Box::new(from) }
+        Backup { name: name.to_owned(), bytes: None, from: Box::new(from) }
     }
 }
 

@@ -26,12 +26,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::stream::{BackupHeader, StreamReader};
-use super::{Archive, BACKUP_FILE, Backup};
+use super::{Archive, BACKUP_FILE, Backup, CopyObserver, CopyProgress};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
 use crate::error::Error;
 use crate::fault_injection;
+use crate::foreign::Progress;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
@@ -61,7 +62,6 @@ pub enum RestoreTo {
 }
 
 /// What is restored, and how far.
-#[derive(Debug)]
 pub struct Restore {
     /// A full backup, and the increments on it in the order in which they were taken.
     pub backups: Vec<Backup>,
@@ -78,6 +78,21 @@ pub struct Restore {
     /// The procedures whose calls an archived log may have ([`Logging::Transaction`](crate::Logging::Transaction)), as
     /// [`Options::procedures`](crate::Options::procedures); none by default.
     pub procedures: Vec<Procedure>,
+    /// Is told how many bytes of the backups are restored; nothing by default.
+    pub observer: Option<CopyObserver>,
+    /// Receives lines about a long redo of the archived log, which follows, as
+    /// [`Options::progress`](crate::Options::progress); none by default.
+    pub progress: Option<Progress>,
+}
+
+impl fmt::Debug for Restore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restore")
+            .field("backups", &self.backups)
+            .field("archive", &self.archive)
+            .field("to", &self.to)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The report of a restore.
@@ -124,6 +139,8 @@ impl Restore {
             memory_bytes: memory_bytes_by_default(),
             threads: threads_by_default(),
             procedures: Vec::new(),
+            observer: None,
+            progress: None,
         }
     }
 
@@ -262,9 +279,15 @@ impl RestoreTarget {
 impl Restore {
     fn run(mut self, target: &mut RestoreTarget) -> Result<RestoreReport, OpenError> {
         let mut chain = Chain::default();
-        for mut backup in std::mem::take(&mut self.backups) {
-            chain.add(&mut backup, target)?;
+        let backups = std::mem::take(&mut self.backups);
+        let observer = self.observer.take();
+        let mut progress =
+            CopyProgress::of(observer.as_ref(), backups.iter().map(|backup| backup.bytes).sum());
+        let mut read = 0;
+        for mut backup in backups {
+            read = chain.add(&mut backup, target, read, &mut progress)?;
         }
+        progress.end(read);
         let Some((_, header)) = &chain.last else {
             return Err(OpenError::Options { what: "a restore without a backup".to_owned() });
         };
@@ -304,8 +327,15 @@ impl Chain {
         self.last.as_ref().map_or(BACKUP_FILE.to_owned(), |(name, _)| name.clone())
     }
 
-    fn add(&mut self, backup: &mut Backup, target: &mut RestoreTarget) -> Result<(), OpenError> {
-        let Backup { name, from } = backup;
+    /// Adds a backup; the bytes of those before it are `read`. Gives these and its own.
+    fn add(
+        &mut self,
+        backup: &mut Backup,
+        target: &mut RestoreTarget,
+        read: u64,
+        progress: &mut CopyProgress<'_>,
+    ) -> Result<u64, OpenError> {
+        let Backup { name, from, .. } = backup;
         let mut reader = StreamReader::begin(&mut **from, name)?;
         let header = reader.header;
         self.check(name, &header)?;
@@ -316,9 +346,11 @@ impl Chain {
         while let Some(segment) = reader.next()? {
             target.put(segment.number, segment.heap, segment.bytes)?;
             self.there.insert(segment.number);
+            progress.at(read + reader.position());
         }
+        let read = read + reader.position();
         self.last = Some((name.clone(), header));
-        Ok(())
+        Ok(read)
     }
 
     /// Whether the backup follows the ones before it.

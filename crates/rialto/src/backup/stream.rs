@@ -269,6 +269,11 @@ impl<'a> StreamReader<'a> {
         }
     }
 
+    /// How many bytes have been read.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
     fn corrupt(&self, offset: u64, what: &str) -> OpenError {
         OpenError::Corrupt { file: self.name.to_owned(), offset, what: what.to_owned() }
     }

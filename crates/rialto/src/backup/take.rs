@@ -2,21 +2,21 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::stream::{BackupHeader, StreamWriter, write_error};
-use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
+use super::{BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, Clock, DirectoryLock, Disk, File, Open, remove_in_steps};
+use crate::io::{Caching, Clock, DirectoryHolder, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::opening::Opening;
 use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
@@ -74,13 +74,13 @@ pub(crate) struct Taking<'a> {
     pub note_cut: &'a dyn Fn(Duration, u64),
     /// Whether the database is being closed.
     pub is_stopped: &'a dyn Fn() -> bool,
-    /// Whether the backup has been cancelled.
-    pub cancelled: &'a AtomicBool,
+    pub options: &'a BackupOptions<'a>,
 }
 
 impl Backups {
     /// Takes a backup. No checkpoint sweeps meanwhile.
-    pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: &mut Output<'_>) -> Result<BackupReport> {
+    pub fn take(&self, taking: &Taking<'_>, to: &mut Output<'_>) -> Result<BackupReport> {
+        let kind = taking.options.kind;
         // This is only measured, and therefore by the machine's clock.
         let began = Instant::now();
         let mut last = self.last.lock();
@@ -93,10 +93,11 @@ impl Backups {
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
         let mut cleared = Cleared::new(segments, Copy::Elsewhere);
-        let WrittenBackup { header, segments, bytes, cut_held, snapshot_bytes } =
+        let WrittenBackup { header, segments, bytes, cut_held, snapshot_bytes, progress } =
             taking.write(base, to, &mut cleared)?;
         cleared.keep();
         *last = Some((header.id, header.place));
+        progress.end(0);
         Ok(BackupReport {
             id: header.id,
             base: base.map(|base| base.0),
@@ -112,21 +113,22 @@ impl Backups {
 }
 
 /// The written part of a report.
-struct WrittenBackup {
+struct WrittenBackup<'a> {
     header: BackupHeader,
     segments: u64,
     bytes: u64,
     cut_held: Duration,
     snapshot_bytes: u64,
+    progress: CopyProgress<'a>,
 }
 
-impl Taking<'_> {
+impl<'a> Taking<'a> {
     fn write(
         &self,
         base: Option<(u128, Lsn)>,
         to: &mut Output<'_>,
         cleared: &mut Cleared<'_>,
-    ) -> Result<WrittenBackup> {
+    ) -> Result<WrittenBackup<'a>> {
         match to {
             Output::File(out) => {
                 let name = format!("{}/{BACKUP_FILE}", out.disk.describe());
@@ -150,7 +152,7 @@ impl Taking<'_> {
         out: &mut dyn Write,
         name: &str,
         cleared: &mut Cleared<'_>,
-    ) -> Result<WrittenBackup> {
+    ) -> Result<WrittenBackup<'a>> {
         let segments = self.source.segments();
         let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
@@ -170,7 +172,13 @@ impl Taking<'_> {
             time_ms: self.clock.calendar_ms(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
-        let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared);
+        let options = self.options;
+        let mut progress = CopyProgress::of_backup(options.observer.as_ref(), self.opening, || {
+            let to_copy =
+                (0..cut.end).filter(|&number| segments.is_dirty(SegmentId(number), Copy::Elsewhere));
+            to_copy.count() as u64 * SEGMENT_BYTES as u64
+        });
+        let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared, &mut progress);
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
         (self.note_cut)(cut.held, snapshot_bytes);
@@ -180,7 +188,7 @@ impl Taking<'_> {
             self.source.wait_durable(header.place)?;
         }
         let (segments, bytes) = writer.end()?;
-        Ok(WrittenBackup { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
+        Ok(WrittenBackup { header, segments, bytes, cut_held: cut.held, snapshot_bytes, progress })
     }
 
     /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
@@ -191,7 +199,9 @@ impl Taking<'_> {
         (end, heaps): (u32, &HashSet<HeapId>),
         writer: &mut StreamWriter<'_>,
         cleared: &mut Cleared<'_>,
+        progress: &mut CopyProgress<'_>,
     ) -> Result<()> {
+        let mut copied = 0;
         let mut buffer = vec![0; SEGMENT_BYTES];
         let log_bytes = self.source.log_bytes_used();
         let mut next = 0;
@@ -208,12 +218,15 @@ impl Taking<'_> {
             if (self.is_stopped)() {
                 return Err(Error::Closed);
             }
-            if self.cancelled.load(Ordering::Relaxed) {
+            if self.options.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
                 return Err(Error::Cancelled);
             }
             if !segments.is_dirty(id, Copy::Elsewhere) {
                 continue;
             }
+            progress.at(copied);
+            // A segment that changes behind the cut may come twice.
+            copied += SEGMENT_BYTES as u64;
             cleared.note(id);
             let mut swept = segments.sweep_snapshot(id, &mut buffer);
             if swept.is_none() {
@@ -301,8 +314,9 @@ impl BackupFile {
         let directory = match locked {
             Err(error) if error.is_locked() => {
                 let what = format!(
-                    "a backup to {}: another process writes there; wait for it, or use another directory",
-                    disk.describe()
+                    "a backup to {}: {} writes there; wait for it, or use another directory",
+                    disk.describe(),
+                    DirectoryHolder::name(error.holder())
                 );
                 return Err(Error::Unsupported { what });
             }

@@ -3,7 +3,7 @@
 //! again, or the transaction waits at its commit (`txn::sweep_side`). The sweep is told which segments were in its way,
 //! and takes those next.
 //!
-//! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind
+//! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places after
 //! the redo start, and black ones lie among them. Redo by rows tells them apart by the places in the rows. Where calls
 //! are logged, which are replayed whole, every white packet of any kind names its sweep
 //! ([`Packet::held_by`](crate::log::Packet)), and recovery does only the black ones.

@@ -8,7 +8,7 @@
 //! 1. The checkpointer holds the barrier for DDL, so that no transaction with DDL takes its place
 //!    ([`Definitions`](crate::commit::Definitions)). It waits for commits that are not applied yet, if a DDL with a
 //!    later place has been applied. So each DDL that was applied has its place before the redo start that is taken now,
-//!    and each later one behind it. Commits without DDL go on.
+//!    and each later one after it. Commits without DDL go on.
 //! 2. It copies the segments of the system tables ([`CatalogCopy::take`]) into memory, and lets DDL go on.
 //! 3. The sweep writes these images first, and skips their segments, whatever they hold meanwhile. A segment that has
 //!    become a system table's since then is free in the copy.

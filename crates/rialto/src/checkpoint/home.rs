@@ -16,7 +16,7 @@
 //!   60  sweep            u32    the number of the sweep that made the copy
 //!   64  clearance        u64    the log was durable up to this place
 //!   72  digest           u64    of the images in the copy (`image_sums.rs`)
-//!   80  position         u64    where the log ended behind the place of clearance, and the checksum of its last block
+//!   80  position         u64    where the log ended after the place of clearance, and the checksum of its last block
 //!   88  block checksum   u64
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
@@ -101,7 +101,7 @@ pub struct HomeBlock {
     pub sweep: u32,
     /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
     pub clearance: Lsn,
-    /// The end of the log at that time, behind the place of clearance. The log of another life of the database does not
+    /// The end of the log at that time, after the place of clearance. The log of another life of the database does not
     /// go through this point. Blocks of programs that did not know points have none.
     pub point: Option<LogPoint>,
     /// Whether no transaction is in the copy in part, so that calls can be replayed on it.
@@ -178,7 +178,7 @@ impl HomeBlock {
     }
 
     /// Whether the copy, with everything that the log has from its redo start up to this place, is the state in which a
-    /// call at this place began. A copy that is not transaction-consistent has parts of packets, but of none behind its
+    /// call at this place began. A copy that is not transaction-consistent has parts of packets, but of none after its
     /// clearance.
     pub fn fits_call(&self, lsn: Lsn) -> bool {
         self.transaction_consistent || lsn > self.clearance

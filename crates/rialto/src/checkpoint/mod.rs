@@ -20,7 +20,7 @@
 //! - **I5** A checkpoint writes only to the copy that is not in force. Before it does, it retires the older home block,
 //!   which names that copy, durably; then it frees the log and the load files that only this block needed. It takes
 //!   effect by one write of a home block. Before that write the copy is synced, and the log is on disk up to the
-//!   *clearance*, a place that was read after the sweep had ended: the copy holds nothing behind it. Redo starts at or
+//!   *clearance*, a place that was read after the sweep had ended: the copy holds nothing after it. Redo starts at or
 //!   before the oldest commit in progress when the sweep began. (The newest place is read first, then the commits in
 //!   progress, so none is missed.) At a transaction-consistent cut no commit is in progress, and the redo start is the
 //!   cut.

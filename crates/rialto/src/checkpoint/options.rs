@@ -18,7 +18,7 @@ pub(crate) struct CheckpointOptions {
     /// How fast a background sweep writes, in bytes a second; 0 for no pause. `None`: it takes an interval, or less if
     /// the log fills up.
     pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log. With half of it behind the redo start (with three copies, a third) a checkpoint begins,
+    /// The bound on the log. With half of it after the redo start (with three copies, a third) a checkpoint begins,
     /// whatever the interval. With three quarters of it used in all, sweeps make no pauses, and the log that only the
     /// older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
@@ -28,7 +28,7 @@ pub(crate) struct CheckpointOptions {
     pub snapshot_bytes_max: u64,
     /// Whether segments are unlatched before they are written.
     pub spool: bool,
-    /// Commits with places behind this one are not logged.
+    /// Commits with places after this one are not logged.
     pub unlogged_behind: Option<Lsn>,
     /// How many backup copies there are, 2 or 3.
     pub copies: u32,
@@ -40,7 +40,7 @@ pub(crate) struct CheckpointOptions {
 }
 
 impl CheckpointOptions {
-    /// The bytes of log behind the redo start at which a checkpoint begins, whatever the interval. The copies that
+    /// The bytes of log after the redo start at which a checkpoint begins, whatever the interval. The copies that
     /// count, and the one in the making, share the log's room.
     pub fn log_bytes_due(&self) -> u64 {
         self.log_bytes_max / u64::from(self.copies)

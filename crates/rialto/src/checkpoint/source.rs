@@ -59,7 +59,7 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
-    /// Where the log ends behind all places taken so far. The point is on disk when its place is.
+    /// Where the log ends after all places taken so far. The point is on disk when its place is.
     fn point(&self) -> Result<LogPoint>;
     /// Waits until the log is on disk up to `lsn`.
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;

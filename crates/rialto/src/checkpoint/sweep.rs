@@ -276,7 +276,7 @@ impl Sweep<'_> {
                     synced = stats.written_bytes;
                 }
                 // Commits wait for a segment that was asked for.
-                if !self.segments.is_called(id) {
+                if !self.segments.is_awaited(id) {
                     pause(stats.written_bytes, stats.segments)?;
                 }
             }
@@ -372,8 +372,8 @@ impl Sweep<'_> {
         }
         stats.busy += 1;
         // The sweep waits at once for a segment that commits wait for.
-        if waits || segments.is_called(id) {
-            return sweep(segments.call(id));
+        if waits || segments.is_awaited(id) {
+            return sweep(segments.await_holders(id));
         }
         visited
     }

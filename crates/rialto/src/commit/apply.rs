@@ -73,11 +73,11 @@ impl Applying<'_> {
         let mut body = Vec::new();
         let stays = self.writes.materialize(last, packet, table.row_at(), &mut body, &mut base);
 
-        let (places, was_there) = self.places(last);
+        let (locations, was_there) = self.locations(last);
         let mut entries = Vec::new();
         if was_there {
             let mut before = Vec::new();
-            store.read(places[0], &mut before);
+            store.read(locations[0], &mut before);
             secondary_keys(table, &before, &key, &mut entries);
         }
         let added = self.writes.chain(last).flat_map(|position| self.writes.adds_of(position));
@@ -85,7 +85,7 @@ impl Applying<'_> {
             let then = self.tables.at(add.slot);
             if !matches!(add.index, WhichIndex::Secondary(_))
                 || then.store.heap() != store.heap()
-                || !places.contains(&add.record)
+                || !locations.contains(&add.record)
             {
                 continue;
             }
@@ -107,20 +107,20 @@ impl Applying<'_> {
         if stays {
             store.put(target, &body, lsn);
             secondary_keys(table, &body, &key, &mut kept);
-            store.repoint_own(WhichIndex::Primary, &key, &places, target);
+            store.repoint_own(WhichIndex::Primary, &key, &locations, target);
         } else {
-            store.remove_own(WhichIndex::Primary, &key, &places, Some(lsn));
+            store.remove_own(WhichIndex::Primary, &key, &locations, Some(lsn));
         }
         for (position, entry) in &entries {
             let which = WhichIndex::Secondary(*position);
             if kept.iter().any(|(p, k)| p == position && k == entry) {
-                store.repoint_own(which, entry, &places, target);
+                store.repoint_own(which, entry, &locations, target);
             } else {
-                store.remove_own(which, entry, &places, Some(lsn));
+                store.remove_own(which, entry, &locations, Some(lsn));
             }
         }
-        for &place in places.iter().filter(|&&place| !stays || place != target) {
-            store.release(self.number, place);
+        for &location in locations.iter().filter(|&&location| !stays || location != target) {
+            store.release(self.number, location);
         }
         store.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
@@ -138,19 +138,19 @@ impl Applying<'_> {
 
     /// The slots that a row has had in this transaction, the first one first, and whether the row was in the tables
     /// before.
-    fn places(&self, last: u32) -> (Vec<RowLocation>, bool) {
-        let (mut places, mut fresh) = (Vec::new(), false);
+    fn locations(&self, last: u32) -> (Vec<RowLocation>, bool) {
+        let (mut locations, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
             let at = self.writes.get(position);
-            for place in [at.final_location(), at.record] {
-                if !places.contains(&place) {
-                    places.push(place);
+            for location in [at.final_location(), at.record] {
+                if !locations.contains(&location) {
+                    locations.push(location);
                 }
             }
             fresh = at.fresh;
         }
-        places.reverse();
-        (places, !fresh)
+        locations.reverse();
+        (locations, !fresh)
     }
 }
 

@@ -142,12 +142,12 @@ pub(crate) fn write_put(
     numbered: bool,
     body: &[u8],
 ) -> RecordAt {
-    let mut placed = begin(out, PUT | if numbered { 0x80 } else { 0 }, table, key);
+    let mut record_at = begin(out, PUT | if numbered { 0x80 } else { 0 }, table, key);
     put_varint(out, body.len() as u64);
-    placed.body_at = out.len() as u32;
+    record_at.body_at = out.len() as u32;
     out.extend_from_slice(body);
-    placed.body_bytes = body.len() as u32;
-    placed
+    record_at.body_bytes = body.len() as u32;
+    record_at
 }
 
 /// Appends a patch.
@@ -216,8 +216,8 @@ fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
 
 #[inline(never)]
 fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> RecordAt {
-    let mut placed = begin(out, PATCH, table, key);
-    placed.body_at = out.len() as u32;
+    let mut record_at = begin(out, PATCH, table, key);
+    record_at.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
         // As in `write_few`: the most bytes that it may take, and then cut.
@@ -236,8 +236,8 @@ fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[Field
         out.extend_from_slice(patch.all_bytes());
         out.truncate(end);
     }
-    placed.body_bytes = out.len() as u32 - placed.body_at;
-    placed
+    record_at.body_bytes = out.len() as u32 - record_at.body_at;
+    record_at
 }
 
 /// Appends operations on fields: values that were set, and for sums what was added.
@@ -247,8 +247,8 @@ pub(crate) fn write_operations(
     key: &[u8],
     patches: &[FieldPatch],
 ) -> RecordAt {
-    let mut placed = begin(out, OPERATE, table, key);
-    placed.body_at = out.len() as u32;
+    let mut record_at = begin(out, OPERATE, table, key);
+    record_at.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
         put_varint(out, u64::from(patch.offset()));
@@ -263,8 +263,8 @@ pub(crate) fn write_operations(
             }
         }
     }
-    placed.body_bytes = out.len() as u32 - placed.body_at;
-    placed
+    record_at.body_bytes = out.len() as u32 - record_at.body_at;
+    record_at
 }
 
 /// Appends a delete.
@@ -516,8 +516,8 @@ mod tests {
                 for length in [1, 4, 8, 16] {
                     let patch = FieldPatch::new(offset, &b"0123456789abcdef"[..length]);
                     let (mut usual, mut general) = (b"before".to_vec(), b"before".to_vec());
-                    let placed = write_patch(&mut usual, TableId(table), key, &[patch]);
-                    assert_eq!(placed, write_patches(&mut general, TableId(table), key, &[patch]));
+                    let record_at = write_patch(&mut usual, TableId(table), key, &[patch]);
+                    assert_eq!(record_at, write_patches(&mut general, TableId(table), key, &[patch]));
                     assert_eq!(usual, general);
                     let record = read(&usual[6..]).next().unwrap().unwrap();
                     assert_eq!((record.table, record.key), (TableId(table), key));
@@ -538,8 +538,8 @@ mod tests {
             FieldPatch::of_sum(11, &5i32.to_le_bytes(), 1),
         ];
         let mut out = Vec::new();
-        let placed = write_operations(&mut out, TableId(9), b"k", &patches);
-        let body = &out[placed.body_at as usize..][..placed.body_bytes as usize];
+        let record_at = write_operations(&mut out, TableId(9), b"k", &patches);
+        let body = &out[record_at.body_at as usize..][..record_at.body_bytes as usize];
         let records: Vec<_> = read(&out).collect::<Result<_, _>>().unwrap();
         let [RedoRecord { table: TableId(9), key: b"k", change: Change::Operate(operations) }] = &records[..]
         else {

@@ -186,7 +186,7 @@ impl SweepSide {
             match of.hold_white(id) {
                 Paint::White => self.held.push(id),
                 Paint::Black => black = true,
-                Paint::Called => return Settled::Later,
+                Paint::Awaited => return Settled::Later,
             }
         }
         if black && self.held.len() > before && !fault_injection::is_on("straddling-commits") {

@@ -9,7 +9,7 @@ use crate::opening::{Opening, TableKey};
 use crate::store::TableVersion;
 
 /// A power of two. Of tables whose numbers agree in the low bits, one is found at the first probe.
-const PLACES: usize = 16;
+const SLOTS: usize = 16;
 
 /// Table versions by a small number. The transaction's lock slot knows which of them it has locked.
 pub(crate) struct TableCache {
@@ -17,7 +17,7 @@ pub(crate) struct TableCache {
     opening: Opening,
     entries: Vec<TableEntry>,
     /// By the low bits of the table's number: where the last table with these bits was put.
-    places: [u32; PLACES],
+    by_id: [u32; SLOTS],
 }
 
 struct TableEntry {
@@ -31,7 +31,7 @@ const ENTRIES_MAX: usize = 256;
 
 impl TableCache {
     pub fn new(opening: Opening) -> TableCache {
-        TableCache { opening, entries: Vec::new(), places: [0; PLACES] }
+        TableCache { opening, entries: Vec::new(), by_id: [0; SLOTS] }
     }
 
     /// The opening of the database that the tables of handles have to belong to.
@@ -57,10 +57,10 @@ impl TableCache {
     /// The newest version of a handle's table.
     #[inline]
     pub fn find_key(&self, key: TableKey) -> Option<u32> {
-        let place = self.places[key.id().0 as usize % PLACES];
-        match self.entries.get(place as usize) {
-            // No other version of the table was put in later: that would have taken its place.
-            Some(entry) if entry.key == key => Some(place),
+        let slot = self.by_id[key.id().0 as usize % SLOTS];
+        match self.entries.get(slot as usize) {
+            // No other version of the table was put in later: that would have taken its slot.
+            Some(entry) if entry.key == key => Some(slot),
             _ => self.search(key),
         }
     }
@@ -68,9 +68,9 @@ impl TableCache {
     /// The same, and the version, if it is found at the first probe.
     #[inline(always)]
     pub fn find_at_once(&self, key: TableKey) -> Option<(u32, &TableVersion)> {
-        let place = self.places[key.id().0 as usize % PLACES];
-        let entry = self.entries.get(place as usize)?;
-        (entry.key == key).then_some((place, &*entry.version))
+        let slot = self.by_id[key.id().0 as usize % SLOTS];
+        let entry = self.entries.get(slot as usize)?;
+        (entry.key == key).then_some((slot, &*entry.version))
     }
 
     #[cold]
@@ -109,7 +109,7 @@ impl TableCache {
     pub fn supersede(&mut self, version: Arc<TableVersion>) -> u32 {
         let slot = self.entries.len() as u32;
         let key = self.opening.key(version.id);
-        self.places[version.id.0 as usize % PLACES] = slot;
+        self.by_id[version.id.0 as usize % SLOTS] = slot;
         self.entries.push(TableEntry { key, version, numbers: NumbersAtHand::default() });
         slot
     }
@@ -137,9 +137,9 @@ impl TableCache {
             slot += 1;
             slot <= kept || !entry.version.is_retired()
         });
-        self.places = [0; PLACES];
+        self.by_id = [0; SLOTS];
         for (slot, entry) in self.entries.iter().enumerate() {
-            self.places[entry.key.id().0 as usize % PLACES] = slot as u32;
+            self.by_id[entry.key.id().0 as usize % SLOTS] = slot as u32;
         }
     }
 

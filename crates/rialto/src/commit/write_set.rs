@@ -53,7 +53,7 @@ pub(crate) enum WriteKind {
 
 /// The location of the row of a locked key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CurrentRow {
+pub(crate) enum CurrentLocation {
     /// In the write set: this write of the same transaction has it.
     Own(u32),
     /// In the tables.
@@ -66,7 +66,7 @@ pub(crate) enum CurrentRow {
 #[derive(Clone, Copy)]
 pub(crate) struct TargetRow {
     pub slot: u32,
-    pub place: CurrentRow,
+    pub location: CurrentLocation,
 }
 
 /// What a write does to its row's slots and keys.
@@ -119,16 +119,16 @@ pub(crate) struct Write {
     pub previous: Option<u32>,
     /// Whether a later write goes to the same row.
     pub superseded: bool,
-    pub placed: RecordAt,
+    pub record_at: RecordAt,
 }
 
 impl Write {
-    /// A write to the row that was at `target`, whose redo record lies in the packet where `placed` says.
+    /// A write to the row that was at `target`, whose redo record lies in the packet where `record_at` says.
     #[inline(always)]
-    pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, placed: RecordAt) -> Write {
-        let previous = match target.place {
-            CurrentRow::Own(position) => Some(position),
-            CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
+    pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, record_at: RecordAt) -> Write {
+        let previous = match target.location {
+            CurrentLocation::Own(position) => Some(position),
+            CurrentLocation::Stored(_) | CurrentLocation::Absent(_) => None,
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {
@@ -145,7 +145,7 @@ impl Write {
             moved_to,
             previous,
             superseded: false,
-            placed,
+            record_at,
         }
     }
 
@@ -414,8 +414,8 @@ impl WriteSet {
         let first = self.writes.len() as u32;
         for mut write in part.writes.drain(..) {
             write.slot = slot_of(write.slot);
-            write.placed.key_at += base;
-            write.placed.body_at += base;
+            write.record_at.key_at += base;
+            write.record_at.body_at += base;
             write.previous = write.previous.map(|previous| previous + first);
             self.writes.push(write);
         }
@@ -534,12 +534,12 @@ fn hash_of(key: &[u8], seed: u64) -> u64 {
 
 /// The primary key of a write, in the packet.
 pub(crate) fn key_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
-    &packet[write.placed.key_at as usize..][..usize::from(write.placed.key_bytes)]
+    &packet[write.record_at.key_at as usize..][..usize::from(write.record_at.key_bytes)]
 }
 
 /// The body or the patches of a write, in the packet.
 pub(crate) fn body_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
-    &packet[write.placed.body_at as usize..][..write.placed.body_bytes as usize]
+    &packet[write.record_at.body_at as usize..][..write.record_at.body_bytes as usize]
 }
 
 #[cfg(test)]

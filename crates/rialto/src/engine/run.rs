@@ -65,7 +65,7 @@ fn run_told<T, E, O: From<Error>>(
     loop {
         match run_once(core, options, &mut runs, &mut body) {
             Run::Placed(value, committed) => return Ok((value, committed)),
-            Run::Again(rest) => take_rest(core, rest),
+            Run::Again(backoff) => wait_backoff(core, backoff),
             Run::Failed(transaction, failure) => {
                 if matches!(failure, Failure::Panic(_)) {
                     // The payload of a panic is foreign code, which may call a procedure when it is dropped.
@@ -94,7 +94,7 @@ pub(crate) fn run_to_completion(
     loop {
         match run_once(core, options, &mut runs, &mut body).outcome(core) {
             Ok(outcome) => return outcome,
-            Err(rest) => take_rest(core, rest),
+            Err(backoff) => wait_backoff(core, backoff),
         }
     }
 }
@@ -112,7 +112,7 @@ pub(crate) fn run_once<T>(
         Err(error) => return Run::Failed(None, Failure::Error(error)),
     };
     let outcome = match catch(|| body(&mut transaction)) {
-        Err(_) | Ok(Err(_)) if runs.is_spoiled(&mut transaction) => {
+        Err(_) | Ok(Err(_)) if runs.is_invalidated(&mut transaction) => {
             return runs.again(transaction, None);
         }
         Err(panic) => return Run::Failed(Some(transaction), Failure::Panic(panic)),
@@ -122,11 +122,11 @@ pub(crate) fn run_once<T>(
 }
 
 /// Waits for the back-off before the next run.
-pub(crate) fn take_rest(core: &Core, rest: Option<Duration>) {
-    let Some(rest) = rest else { return };
+pub(crate) fn wait_backoff(core: &Core, backoff: Option<Duration>) {
+    let Some(backoff) = backoff else { return };
     let _waiting = WaitGuard::enter(&core.clock, Awaited::Others);
-    match rest.is_zero() {
+    match backoff.is_zero() {
         true => core.clock.look_later(0),
-        false => core.clock.rest(rest),
+        false => core.clock.rest(backoff),
     }
 }

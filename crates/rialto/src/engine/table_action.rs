@@ -324,8 +324,8 @@ impl<'a> InUse<'a> {
             return run_without_lease(procedure, context);
         }
         // Whatever the body made of the error.
-        if let Some(strayed) = context.scope.end() {
-            return Err(procedure.error(strayed.into()));
+        if let Some(out_of_scope) = context.scope.end() {
+            return Err(procedure.error(out_of_scope.into()));
         }
         if is_shared && !was_read_only && matches!(done, Err(Error::ReadOnly)) {
             return Err(procedure.error(format!(

@@ -14,7 +14,7 @@ use crate::{Lsn, OpenError};
 /// The bytes before the first block of a log file.
 const LOG_FILE_HEADER: usize = 4096;
 
-/// Edits the files of an archive behind a full backup: either the restored rows are what the database held at the place
+/// Edits the files of an archive after a full backup: either the restored rows are what the database held at the place
 /// that is reached, or an error says what is wrong with the archive, and where. Or forges packets with right checksums:
 /// the database opens, or is reported as corrupt.
 pub fn archive_files(data: &[u8]) {
@@ -55,7 +55,7 @@ fn ends_whole(files: &Files) -> bool {
     let (name, whole) =
         base.archive.iter().rfind(|(name, _)| log_file_of(name).is_some()).expect("it has log files");
     let proven = base.archive_proven.get(name).map_or(0, |bytes| end_of_data(bytes));
-    assert!(proven < end_of_data(whole), "the last transactions are behind what they prove");
+    assert!(proven < end_of_data(whole), "the last transactions are after what they prove");
     let Some(found) = files.get(name) else { return false };
     found.len() == whole.len()
         && found[..LOG_FILE_HEADER] == whole[..LOG_FILE_HEADER]

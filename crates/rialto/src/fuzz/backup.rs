@@ -201,7 +201,7 @@ pub fn backup_stream(data: &[u8]) {
     let edits = edit(&mut backups, &base.earlier, &mut script);
     match restore_of(&backups, None, RestoreTo::End) {
         Ok(restored) => {
-            // A full backup that was taken, with nothing or with its own increment behind it.
+            // A full backup that was taken, with nothing or with its own increment after it.
             let taken = [&base.backups, &base.earlier].map(|taken| backups.get(FULL) == taken.get(FULL));
             let own_increment = taken[0] && backups.get(INCREMENT) == base.backups.get(INCREMENT);
             let is_a_chain = own_increment || !backups.contains_key(INCREMENT) && taken.contains(&true);

@@ -9,7 +9,7 @@ use crate::io::{Disk, MemoryDisk, Random};
 use crate::row::Value;
 use crate::{Database, Logging, OpenError, Options};
 
-/// A database with two checkpoints, a bulk load behind the second, and transactions before, between and after.
+/// A database with two checkpoints, a bulk load after the second, and transactions before, between and after.
 struct Base {
     files: Files,
     /// The files between the checkpoints.

@@ -45,7 +45,7 @@ struct Base {
     earlier: Files,
     /// Packet lengths by place, from 1.
     lengths: Vec<usize>,
-    /// The blocks behind this position prove that everything before it was durable.
+    /// The blocks after this position prove that everything before it was durable.
     proven: u64,
 }
 
@@ -101,7 +101,7 @@ fn is_about_a_log_file(error: &Error, files: &Files) {
     assert!(*offset <= length.max(FILE_HEADER), "{error}: the file has {length} bytes");
 }
 
-/// Checks that a second reading gives the same (I8), and that the log goes on behind what was read.
+/// Checks that a second reading gives the same (I8), and that the log goes on after what was read.
 fn goes_on(disk: &Arc<dyn Disk>, from: u64, packets: &Packets, end: LogEnd) {
     let (again, again_end) = read(disk, from).unwrap();
     assert_eq!((&again, again_end.position()), (packets, end.position()), "I8");

@@ -31,7 +31,7 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
                 .map(drop)
             })
         });
-        // Rows of another segment are free, and their commit is durable behind the first one's.
+        // Rows of another segment are free, and their commit is durable after the first one's.
         db.transact(|tx| set_n(tx, &table, ROWS - 1, 3)).unwrap();
         assert_eq!(core.commits.log.durable_position(), place.next(), "I2: the log waits for no apply");
         until("the second waits for the lock", || !db.lock_waits().is_empty());

@@ -295,7 +295,7 @@ fn a_straddling_transaction_is_aborted_and_runs_again() {
             std::thread::scope(|scope| {
                 let straddling = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
                 until("it is aborted", || held.restarts() > 2);
-                // Its locks are free meanwhile, sooner or later; the segment that it asked for is called, not painted.
+                // Its locks are free meanwhile, sooner or later; the segment that it asked for is awaited, not painted.
                 held.go_on();
                 runs.store(straddling.join().unwrap(), Ordering::SeqCst);
             });
@@ -322,8 +322,8 @@ fn the_sweep_waits_for_commits_that_are_white() {
         let id = record_of(&held.table, WHITE).segment();
         assert_eq!(segments.hold_white(id), Paint::White);
         held.go_on();
-        until("the sweep has come to it", || segments.is_called(id) || !segments.is_white(id));
-        assert!(segments.is_called(id) && segments.is_white(id));
+        until("the sweep has come to it", || segments.is_awaited(id) || !segments.is_white(id));
+        assert!(segments.is_awaited(id) && segments.is_white(id));
         assert!(
             !segments.is_white(record_of(&held.table, ALSO_WHITE).segment()),
             "it waits for it at its end"
@@ -335,7 +335,7 @@ fn the_sweep_waits_for_commits_that_are_white() {
             assert_eq!(late.join().unwrap(), 1);
         });
     });
-    assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
+    assert_eq!(found[&WHITE].0, 1, "a commit that came when it was awaited is black");
 }
 
 /// A commit meets a black/white sweep at the barrier, and settles its side when that sweep has ended and a backup has

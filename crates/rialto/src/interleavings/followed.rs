@@ -32,21 +32,21 @@ fn a_duplicate_depends_on_the_row_that_was_seen_wherever_it_is_by_then() {
             .unwrap();
         // The last writer of the row, which nothing has made durable.
         let written = commit(&db, |tx| tx.update(&table, TAKEN, &[(2, text(900))]).map(drop));
-        let place = record_of(&table, TAKEN);
+        let location = record_of(&table, TAKEN);
         AFTER_FOLLOWING.set(Some(Box::new({
             let (db, table) = (db.clone(), table.clone());
             move || {
                 let moves = std::thread::spawn(move || {
                     commit(&db, |tx| tx.update(&table, TAKEN, &[(2, text(6_000))]).map(drop));
-                    assert_ne!(record_of(&table, TAKEN), place, "the test's own premise: it moves");
+                    assert_ne!(record_of(&table, TAKEN), location, "the test's own premise: it moves");
                     let mut others = db.begin().unwrap();
                     let comes = (100..200).any(|id| {
                         others.insert(&table, &row(id, i64::from(id), 900)).unwrap();
-                        record_of(&table, id) == place
+                        record_of(&table, id) == location
                     });
-                    assert!(comes, "the test's own premise: another row comes to its place");
+                    assert!(comes, "the test's own premise: another row comes to its location");
                     assert!(
-                        db.core().storage.memory.segments.lsn(place) < written,
+                        db.core().storage.memory.segments.lsn(location) < written,
                         "the test's own premise: and tells nothing of it"
                     );
                 });

@@ -40,7 +40,7 @@ fn fill(db: &Database, table: &Table, from: i32) -> i32 {
 
 /// Between the copy of the catalog and the redo start a transaction with DDL looks for room, while system tables have
 /// empty segments; and other transactions commit rows where they find room. The sweep skips the system tables'
-/// segments, and redo begins behind those rows.
+/// segments, and redo begins after those rows.
 #[test]
 fn what_is_committed_while_the_catalog_is_copied_is_in_the_copy() {
     let faulty = FaultyDisk::new(seed());

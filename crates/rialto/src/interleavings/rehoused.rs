@@ -154,7 +154,7 @@ fn ddl_at(kind: Ddl, moment: usize) -> bool {
 }
 
 /// A commit that began before the DDL is still being applied when a checkpoint begins. The checkpoint waits for it, so
-/// that its redo start lies behind the DDL, and the copy's catalog is that of the redo start.
+/// that its redo start lies after the DDL, and the copy's catalog is that of the redo start.
 fn ddl_behind_a_commit_on_its_way(kind: Ddl) {
     let about = format!("{kind:?} behind a commit that is on its way");
     let faulty = FaultyDisk::new(seed());

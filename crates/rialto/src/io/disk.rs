@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use std::io;
 use std::sync::Arc;
 
+use super::file::HeldDirectory;
 use super::{BUFFER_ALIGNMENT, DiskError, DiskResult, SharedMap};
 
 /// The file that carries a directory's lock; no other file may have this name, and [`Disk::list`] leaves it out.
@@ -131,13 +132,21 @@ pub trait File: Send + Sync + Debug {
 
 /// Holds a directory's lock until it is dropped.
 pub struct DirectoryLock {
-    _guard: Box<dyn Any + Send + Sync>,
+    guard: Box<dyn Any + Send + Sync>,
 }
 
 impl DirectoryLock {
     /// A lock that is released when `guard` is dropped.
     pub fn new(guard: impl Any + Send + Sync) -> DirectoryLock {
-        DirectoryLock { _guard: Box::new(guard) }
+        DirectoryLock { guard: Box::new(guard) }
+    }
+
+    /// Tells other processes that find the directory locked where this one serves the database in it. Does nothing on a
+    /// disk that only this process can open.
+    pub fn announce(&self, address: &str) {
+        if let Some(held) = self.guard.downcast_ref::<HeldDirectory>() {
+            held.mark(Some(address));
+        }
     }
 }
 

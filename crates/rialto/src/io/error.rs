@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use super::DirectoryHolder;
+
 /// The result of a disk operation.
 pub type DiskResult<T> = Result<T, DiskError>;
 
@@ -41,6 +43,11 @@ impl DiskError {
     /// Whether another process (or another handle in this one) holds the directory's lock.
     pub fn is_locked(&self) -> bool {
         self.operation == "lock" && self.kind() == io::ErrorKind::WouldBlock
+    }
+
+    /// The process that holds the directory's lock, if it is known.
+    pub fn holder(&self) -> Option<&DirectoryHolder> {
+        self.source.get_ref()?.downcast_ref()
     }
 
     /// The kind of the system's error.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::directory_holder::{self, DirectoryHolder, MARK_BYTES_MAX};
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
 use super::transfer::{PartialTransfer, read_all, write_all};
 use super::{
@@ -50,22 +51,37 @@ impl FileDisk {
         &self.path
     }
 
-    /// Locks the file `lock` and then the directory. The guards are dropped in the opposite order, as fields are: a
-    /// process that gets the file therefore finds the directory free.
-    fn lock_files(&self) -> DiskResult<(Option<Locked>, Locked)> {
+    /// Locks the file `lock` and then the directory, and marks them as this process's.
+    fn lock_files(&self) -> DiskResult<HeldDirectory> {
         let file = self
             .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
-        let file = Locked::lock(file).map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
+        let file = Locked::lock(file).map_err(|(error, file)| match error {
+            Errno::WOULDBLOCK => {
+                DiskError::new(LOCK_FILE, 0, "lock", DirectoryHolder::error(self.holder(file.as_fd())))
+            }
+            error => DiskError::new(LOCK_FILE, 0, "lock", error),
+        })?;
         // The directory is locked, too, because a lock file can be removed while it is locked.
         let directory = self
             .open_at(".", OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|error| DiskError::new(DIRECTORY, 0, "open", error))?;
         match Locked::lock(directory) {
-            Err(error @ Errno::WOULDBLOCK) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
+            Err((error @ Errno::WOULDBLOCK, _)) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
             // Some file systems only lock files.
-            directory => Ok((directory.ok(), file)),
+            directory => {
+                let held = HeldDirectory { _directory: directory.ok(), file, boot: self.boot };
+                held.mark(None);
+                Ok(held)
+            }
         }
+    }
+
+    /// The process that has marked the lock file as its own, if it is alive.
+    fn holder(&self, file: BorrowedFd<'_>) -> Option<DirectoryHolder> {
+        let mut mark = [0; MARK_BYTES_MAX];
+        let length = rustix::io::pread(file, &mut mark, 0).ok()?;
+        DirectoryHolder::of_mark(std::str::from_utf8(&mark[..length]).ok()?, self.boot)
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -83,9 +99,12 @@ impl FileDisk {
 struct Locked(OwnedFd);
 
 impl Locked {
-    fn lock(file: OwnedFd) -> Result<Locked, Errno> {
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Locked(file))
+    /// Gives the file back if it cannot be locked.
+    fn lock(file: OwnedFd) -> Result<Locked, (Errno, OwnedFd)> {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Locked(file)),
+            Err(error) => Err((error, file)),
+        }
     }
 }
 
@@ -93,6 +112,33 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // If this fails, the lock is released with the last descriptor.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// A directory that this process has locked. The fields are dropped in the opposite order of their locking: a process
+/// that gets the file therefore finds the directory free.
+#[derive(Debug)]
+pub(super) struct HeldDirectory {
+    _directory: Option<Locked>,
+    file: Locked,
+    boot: u128,
+}
+
+impl HeldDirectory {
+    /// Writes into the lock file which process has the directory, and where it serves the database. If that fails, for
+    /// one because the disk is full, the holder stays unnamed.
+    pub(super) fn mark(&self, address: Option<&str>) {
+        let mut mark = directory_holder::mark(self.boot, address).into_bytes();
+        mark.truncate(MARK_BYTES_MAX);
+        // No reader takes the rest of an older mark for the end of this one: a mark that is cut names nothing.
+        let _ = rustix::fs::ftruncate(&self.file.0, 0);
+        let _ = rustix::io::pwrite(&self.file.0, &mark, 0);
+    }
+}
+
+impl Drop for HeldDirectory {
+    fn drop(&mut self) {
+        let _ = rustix::fs::ftruncate(&self.file.0, 0);
     }
 }
 
@@ -485,13 +531,32 @@ mod tests {
         drop(disk.lock().unwrap());
     }
 
+    #[test]
+    fn a_locked_directory_names_its_holder_until_it_is_given_back() {
+        let scratch = ScratchDirectory::new("holder");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let lock = disk.lock().unwrap();
+        let holder = || FileDisk::open(&scratch.0).unwrap().lock().unwrap_err().holder().cloned();
+        let named = holder().expect("this process has it");
+        assert_eq!((named.process, named.address), (std::process::id(), None));
+        lock.announce("127.0.0.1:7");
+        assert_eq!(holder().unwrap().address.as_deref(), Some("127.0.0.1:7"));
+        // A mark that another process left, which has ended: its number may be in use again, by another process.
+        let mark = fs::read_to_string(scratch.0.join(LOCK_FILE)).unwrap();
+        fs::write(scratch.0.join(LOCK_FILE), mark.replacen(' ', " 9", 1)).unwrap();
+        assert_eq!(holder(), None);
+        drop(lock);
+        assert_eq!(fs::read_to_string(scratch.0.join(LOCK_FILE)).unwrap(), "");
+        drop(disk.lock().unwrap());
+    }
+
     /// A child process has copies of its parent's descriptors from its fork on.
     #[test]
     fn a_lock_ends_with_its_guard_although_a_child_has_copied_descriptors() {
         let scratch = ScratchDirectory::new("copies");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let lock = disk.lock_files().unwrap();
-        let (directory, file) = &lock;
+        let HeldDirectory { _directory: directory, file, .. } = &lock;
         let _copies = [&directory.as_ref().unwrap().0, &file.0].map(|file| file.try_clone().unwrap());
         let other = FileDisk::open(&scratch.0).unwrap();
         assert!(other.lock().unwrap_err().is_locked());

@@ -17,11 +17,13 @@
 
 mod buffer;
 mod clock;
+mod directory_holder;
 mod disk;
 mod error;
 mod faulty;
 mod file;
 mod image;
+mod machine_memory;
 mod map;
 mod memory;
 mod random;
@@ -36,10 +38,12 @@ mod conformance;
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use clock::{Clock, FOR_EVER, Moment};
+pub use directory_holder::DirectoryHolder;
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};
 pub use faulty::{FaultKind, FaultyDisk, Stray, TracedStep};
 pub use file::FileDisk;
+pub use machine_memory::{MachineMemory, MemorySource};
 pub use map::SharedMap;
 pub use memory::MemoryDisk;
 pub use random::Random;

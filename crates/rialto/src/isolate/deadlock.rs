@@ -87,14 +87,14 @@ impl TablesOut {
 ///
 /// Read once, when the walk first needs it: a part that begins later is found by a later walk.
 #[derive(Debug, Default)]
-struct Companies(Option<HashMap<u16, SmallVec<[u16; 4]>>>);
+struct PartOwners(Option<HashMap<u16, SmallVec<[u16; 4]>>>);
 
-impl Companies {
+impl PartOwners {
     /// The other owners of the transaction of `owner`.
     fn others(&mut self, manager: &LockManager, owner: u16) -> impl Iterator<Item = u16> {
-        let companies = self.0.get_or_insert_with(|| manager.companies());
+        let part_owners = self.0.get_or_insert_with(|| manager.part_owners());
         let leader = manager.leader_of(owner);
-        let followers = companies.get(&leader);
+        let followers = part_owners.get(&leader);
         let leader = followers.map(|_| leader);
         let all = leader.into_iter().chain(followers.into_iter().flatten().copied());
         all.filter(move |&other| other != owner)
@@ -181,8 +181,8 @@ impl LockManager {
     /// Walks the graph from `start`, depth first, until it comes back there.
     fn find_cycle(&self, start: u16) -> Option<Vec<(u16, WaitsFor)>> {
         let mut seen = vec![false; self.slots.len()];
-        let (mut out, mut companies) = (TablesOut::default(), Companies::default());
-        let mut path = vec![self.step(start, &mut out, &mut companies)?];
+        let (mut out, mut part_owners) = (TablesOut::default(), PartOwners::default());
+        let mut path = vec![self.step(start, &mut out, &mut part_owners)?];
         seen[usize::from(start)] = true;
         while let Some(step) = path.last_mut() {
             if step.next == 0 && step.alike.iter().any(|&blocker| self.are_one(blocker, start)) {
@@ -197,7 +197,7 @@ impl LockManager {
                 return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
             }
             if !std::mem::replace(&mut seen[usize::from(blocker)], true)
-                && let Some(step) = self.step(blocker, &mut out, &mut companies)
+                && let Some(step) = self.step(blocker, &mut out, &mut part_owners)
             {
                 path.push(step);
             }
@@ -216,21 +216,21 @@ impl LockManager {
     }
 
     /// The owners that run parts of phases, by the owner that stands for their transaction.
-    fn companies(&self) -> HashMap<u16, SmallVec<[u16; 4]>> {
-        let mut companies: HashMap<u16, SmallVec<[u16; 4]>> = HashMap::new();
+    fn part_owners(&self) -> HashMap<u16, SmallVec<[u16; 4]>> {
+        let mut part_owners: HashMap<u16, SmallVec<[u16; 4]>> = HashMap::new();
         if self.followers.load(Ordering::Acquire) > 0 {
             for owner in 0..self.lent_ever() as u16 {
                 if let Some(leader) = self.slots[usize::from(owner)].leader() {
-                    companies.entry(leader).or_default().push(owner);
+                    part_owners.entry(leader).or_default().push(owner);
                 }
             }
         }
-        companies
+        part_owners
     }
 
     /// `owner` and the owners that keep it waiting, with all owners of their transactions. `None`: it does not wait,
     /// or is about to stop, or waits at an executor whose lock table is out.
-    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<WalkStep> {
+    fn step(&self, owner: u16, out: &mut TablesOut, part_owners: &mut PartOwners) -> Option<WalkStep> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
         let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for, out)?;
@@ -239,9 +239,9 @@ impl LockManager {
         let mut blockers = Vec::new();
         for blocker in holders.into_iter().chain(ahead) {
             blockers.push(blocker);
-            blockers.extend(companies.others(self, blocker));
+            blockers.extend(part_owners.others(self, blocker));
         }
-        alike.iter().for_each(|&other| blockers.extend(companies.others(self, other)));
+        alike.iter().for_each(|&other| blockers.extend(part_owners.others(self, other)));
         (slot.flags() == 0).then_some(WalkStep { owner, waits_for, blockers, alike, next: 0 })
     }
 

@@ -61,7 +61,7 @@ pub(super) struct Intents {
 
 impl Intents {
     #[inline]
-    fn place(table: TableId) -> usize {
+    fn cell_of(table: TableId) -> usize {
         table.0 as usize % CELLS
     }
 
@@ -76,12 +76,12 @@ impl Intents {
     #[inline]
     pub(super) fn leave_idle(&self, held: &HeldTable) -> bool {
         let table = held.table;
-        self.change(Self::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
+        self.change(Self::cell_of(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
     /// Moves an intention for `table`, if there is one, into the table's head. The caller holds the head's latch.
     fn inflate(&self, owner: u16, table: TableId, head: &mut Head) {
-        let cell = &self.cells[Self::place(table)];
+        let cell = &self.cells[Self::cell_of(table)];
         let mut found = cell.load(Ordering::SeqCst);
         while found != EMPTY && found >> STATE_BITS == u64::from(table.0) {
             match cell.compare_exchange(found, EMPTY, Ordering::SeqCst, Ordering::SeqCst) {
@@ -132,7 +132,7 @@ impl Lent<'_> {
     #[inline(always)]
     pub fn intend_again(self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         debug_assert!(!mode.is_whole() && !owner.body.lease.is_on());
-        let (intents, at) = (&self.0.intents, Intents::place(table));
+        let (intents, at) = (&self.0.intents, Intents::cell_of(table));
         let found = intents.cells[at].load(Ordering::Relaxed);
         if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
             return true;
@@ -164,9 +164,9 @@ impl LockManager {
                 }
                 return held.mode.join(mode) == held.mode;
             }
-            free &= held.form != TableForm::Leased || Intents::place(held.table) != Intents::place(table);
+            free &= held.form != TableForm::Leased || Intents::cell_of(held.table) != Intents::cell_of(table);
         }
-        let cell = &self.slot(owner).intents.cells[Intents::place(table)];
+        let cell = &self.slot(owner).intents.cells[Intents::cell_of(table)];
         if !free
             || !is_free(cell.load(Ordering::Relaxed))
             || self.wanted.word(table).load(Ordering::SeqCst) != 0
@@ -181,7 +181,7 @@ impl LockManager {
     pub(super) fn enter_intents_of_lease(&self, owner: &mut Owner) {
         let intents = &self.slots[usize::from(owner.body.id)].intents;
         for held in owner.body.tables.iter_mut().filter(|held| held.form == TableForm::Leased) {
-            let (at, entry) = (Intents::place(held.table), entry(held.table, state_of(held.mode)));
+            let (at, entry) = (Intents::cell_of(held.table), entry(held.table, state_of(held.mode)));
             // Other threads only strike out idle intentions meanwhile.
             let before = intents.cells[at].swap(entry, Ordering::SeqCst);
             debug_assert!(is_free(before), "the cell was free, and only its owner fills it");
@@ -227,9 +227,9 @@ impl LockManager {
         mode: LockMode,
         held: Option<usize>,
     ) -> Option<Acquired> {
-        let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
+        let (intents, at) = (&self.slot(owner).intents, Intents::cell_of(table));
         // The cell is reserved for an intention that the executors hold.
-        let is_kept = |held: &HeldTable| held.form == TableForm::Leased && Intents::place(held.table) == at;
+        let is_kept = |held: &HeldTable| held.form == TableForm::Leased && Intents::cell_of(held.table) == at;
         if owner.body.tables.iter().any(is_kept) {
             return None;
         }
@@ -242,8 +242,8 @@ impl LockManager {
                 }
                 (before, entry(table, PENDING), Acquired::New)
             }
-            Some(place) => {
-                if owner.body.tables[place].form != TableForm::Intent {
+            Some(position) => {
+                if owner.body.tables[position].form != TableForm::Intent {
                     return None;
                 }
                 (entry(table, SHARED), entry(table, RAISING), Acquired::Upgraded)
@@ -303,9 +303,9 @@ impl LockManager {
         let answer = self.acquire_by(owner, name, wait, || LockTarget::Table(table), ask);
         match answer {
             Ok((acquired, at)) => {
-                let place = held.unwrap_or(owner.body.tables.len());
+                let position = held.unwrap_or(owner.body.tables.len());
                 self.note_table(owner, table, mode, TableForm::Head(at), held);
-                owner.body.tables[place].wanted |= raise;
+                owner.body.tables[position].wanted |= raise;
                 Ok(acquired)
             }
             Err(error) => {

@@ -33,7 +33,7 @@ use super::files;
 use super::log_file::{LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::fault_injection;
-use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, DirectoryHolder, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::store::{load_file_name, load_file_number};
 use crate::{Error, Result};
 
@@ -170,9 +170,9 @@ impl Archiver {
         let directory = match self.to.lock() {
             Err(error) if error.is_locked() => {
                 let what = format!(
-                    "this log in the archive {}: another process archives there; wait for it, or give this database an archive of \
-                     its own",
-                    self.to.describe()
+                    "this log in the archive {}: {} archives there; wait for it, or give this database an archive of its own",
+                    self.to.describe(),
+                    DirectoryHolder::name(error.holder())
                 );
                 return Err(Error::Unsupported { what });
             }
@@ -238,7 +238,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Copies the first `bytes` bytes of a log file. The bytes behind them are of no use, but every log file has its
+    /// Copies the first `bytes` bytes of a log file. The bytes after them are of no use, but every log file has its
     /// full length.
     fn copy_log(&self, file: &LogFile, bytes: u64) -> Result<()> {
         let name = files::name(file.sequence);

@@ -50,7 +50,7 @@ pub(crate) const BLOCK_MAX: usize = 64 << 10;
 pub(crate) const PART_HEADER: usize = 16;
 /// Bytes before a packet in a group.
 pub(crate) const PACKET_HEADER: usize = 4;
-/// With less room than this only a pad is written; the next packet goes behind it.
+/// With less room than this only a pad is written; the next packet goes after it.
 pub(crate) const ROOM_MIN: usize = 512;
 /// The most zeros that end a block: the rest of a page is never too short for a header.
 pub(crate) const SLACK: usize = HEADER;

@@ -1,6 +1,6 @@
 //! How much log there is, without reading all of it: tells the user how long redo will be, before it begins.
 //!
-//! Behind the log's end no bytes make a block of its stream, because a block says its own position and a reused file's
+//! After the log's end no bytes make a block of its stream, because a block says its own position and a reused file's
 //! blocks have earlier positions. The end is therefore found by bisection, in the last file that has a block: each step
 //! asks whether a block begins in a stretch of 64 KiB, the greatest length of a block. The answer is an estimate,
 //! because no checksum is verified. Only reading finds out where the log ends.

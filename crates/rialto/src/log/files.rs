@@ -57,7 +57,7 @@ fn number(digits: &str) -> Option<u64> {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Oldest first, without gaps. The files behind the gatherer's are prepared.
+    /// Oldest first, without gaps. The files after the gatherer's are prepared.
     files: VecDeque<Arc<LogFile>>,
     spares: Vec<String>,
     /// The number of spares that were kept the last time: about what the log uses between two checkpoints.
@@ -167,7 +167,7 @@ impl FileTable {
     }
 
     /// What the files count against the bound. A file made under an earlier, higher bound counts as one of this
-    /// bound's: before it can be freed, the log has to continue behind it.
+    /// bound's: before it can be freed, the log has to continue after it.
     fn counted(&self, inner: &Inner) -> u64 {
         inner.files.iter().map(|file| file.capacity.min(self.file_bytes)).sum()
     }
@@ -208,14 +208,14 @@ impl FileTable {
         position >= self.threshold.load(Ordering::Relaxed)
     }
 
-    /// The file that holds the position, if it is prepared; at a boundary, the file behind it.
+    /// The file that holds the position, if it is prepared; at a boundary, the file after it.
     pub(crate) fn at(&self, position: u64) -> Option<Arc<LogFile>> {
         let inner = self.inner.lock();
         inner.files.iter().rev().find(|file| (file.start..file.end()).contains(&position)).cloned()
     }
 
     /// Makes the next log file, from a spare if there is one. On a full disk it makes a short file if no checkpoint can
-    /// free another: the file that the log ends in is never freed, so the log has to continue behind it.
+    /// free another: the file that the log ends in is never freed, so the log has to continue after it.
     pub(crate) fn prepare(&self) -> Result<()> {
         let may_be_short = self.inner.lock().may_be_short;
         self.prepare_within(self.bytes_max, may_be_short)
@@ -545,7 +545,7 @@ impl FileTable {
         (inner.files.front().map_or(0, |file| file.start), inner.files.len())
     }
 
-    /// The files behind the one that holds `position`: prepared and, as far as the log knows, never written.
+    /// The files after the one that holds `position`: prepared and, as far as the log knows, never written.
     pub(crate) fn behind(&self, position: u64) -> Vec<Arc<LogFile>> {
         self.inner.lock().files.iter().filter(|file| file.start >= position).cloned().collect()
     }

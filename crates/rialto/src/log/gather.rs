@@ -117,7 +117,7 @@ impl Gatherer {
         self.lsn
     }
 
-    /// The position behind the last block.
+    /// The position after the last block.
     pub(crate) fn position(&self) -> u64 {
         self.ring.position()
     }
@@ -179,7 +179,7 @@ impl Gatherer {
     }
 
     /// Opens another allotment, if a packet of this many bytes fits and `promise` promises the allotment its bytes of
-    /// the stream: what may be filled, and the pad behind it.
+    /// the stream: what may be filled, and the pad after it.
     #[inline(never)]
     fn open_allotment(&mut self, pool: &PacketPool, bytes: usize, promise: impl FnOnce(u64) -> bool) -> bool {
         self.close_allotment(pool);

@@ -13,19 +13,19 @@ use crate::io::{Clock, Moment};
 /// as they may. Therefore waits for room take no processor and no latch from the checkpoint that makes the room.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    places: Mutex<VecDeque<Arc<PlaceInLine>>>,
+    entries: Mutex<VecDeque<Arc<QueueEntry>>>,
 }
 
 /// A transaction's entry in the queue.
 #[derive(Debug)]
-pub(crate) struct PlaceInLine {
+pub(crate) struct QueueEntry {
     bytes: u64,
-    /// Changed only with the latch of the line held.
+    /// Changed only with the latch of the queue held.
     is_given: AtomicBool,
     bell: Condvar,
 }
 
-impl PlaceInLine {
+impl QueueEntry {
     pub fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Acquire)
     }
@@ -39,34 +39,34 @@ impl PlaceInLine {
 /// A transaction is in the queue until this is dropped.
 pub(crate) struct LineGuard<'a> {
     line: &'a Line,
-    place: Arc<PlaceInLine>,
+    entry: Arc<QueueEntry>,
 }
 
 impl Line {
-    /// Takes the last place, for this many bytes.
+    /// Joins the queue at its end, for this many bytes.
     pub fn join(&self, bytes: u64) -> LineGuard<'_> {
-        let place = Arc::new(PlaceInLine { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
-        self.places.lock().push_back(place.clone());
-        LineGuard { line: self, place }
+        let entry = Arc::new(QueueEntry { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
+        self.entries.lock().push_back(entry.clone());
+        LineGuard { line: self, entry }
     }
 
-    /// The number of transactions in the line.
+    /// The number of transactions in the queue.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.places.lock().len()
+        self.entries.lock().len()
     }
 
     /// Gives room to the transactions for which `promise` finds some, in their order. A transaction that needs more
-    /// than there is holds up none that needs less. The caller [wakes](PlaceInLine::wake) them, without a latch.
-    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<PlaceInLine>> {
+    /// than there is holds up none that needs less. The caller [wakes](QueueEntry::wake) them, without a latch.
+    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<QueueEntry>> {
         let (mut given, mut refused) = (Vec::new(), u64::MAX);
-        self.places.lock().retain(|place| {
-            let is_given = place.bytes < refused && promise(place.bytes);
+        self.entries.lock().retain(|entry| {
+            let is_given = entry.bytes < refused && promise(entry.bytes);
             if is_given {
-                place.is_given.store(true, Ordering::Release);
-                given.push(place.clone());
+                entry.is_given.store(true, Ordering::Release);
+                given.push(entry.clone());
             } else {
-                refused = refused.min(place.bytes);
+                refused = refused.min(entry.bytes);
             }
             !is_given
         });
@@ -76,25 +76,25 @@ impl Line {
 
 impl LineGuard<'_> {
     pub fn is_given(&self) -> bool {
-        self.place.is_given()
+        self.entry.is_given()
     }
 
     /// Sleeps until this is given room or is the first; returns `false` if `until` has come before.
     pub fn come_forward(&self, clock: &Clock, until: Moment) -> bool {
-        let mut places = self.line.places.lock();
-        while !self.is_given() && !places.front().is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
-            if !clock.wait_until(&self.place.bell, &mut places, until) {
+        let mut entries = self.line.entries.lock();
+        while !self.is_given() && !entries.front().is_some_and(|first| Arc::ptr_eq(first, &self.entry)) {
+            if !clock.wait_until(&self.entry.bell, &mut entries, until) {
                 return false;
             }
         }
         true
     }
 
-    /// Leaves the line; returns whether this was given room. The next first one then comes forward.
+    /// Leaves the queue; returns whether this was given room. The next first one then comes forward.
     pub fn leave(&self) -> bool {
-        let mut places = self.line.places.lock();
-        places.retain(|place| !Arc::ptr_eq(place, &self.place));
-        if let Some(first) = places.front() {
+        let mut entries = self.line.entries.lock();
+        entries.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        if let Some(first) = entries.front() {
             first.bell.notify_one();
         }
         self.is_given()
@@ -122,7 +122,7 @@ mod tests {
             left -= if is_there { bytes } else { 0 };
             is_there
         };
-        line.give(promise).iter().map(|place| place.bytes).collect()
+        line.give(promise).iter().map(|entry| entry.bytes).collect()
     }
 
     #[test]

@@ -456,7 +456,7 @@ impl Log {
         self.core.pool.place()
     }
 
-    /// Where the log ends behind all places taken so far, which are gathered first, and perhaps some more. The point is
+    /// Where the log ends after all places taken so far, which are gathered first, and perhaps some more. The point is
     /// durable when its place is. The call does not wait for commits that come after it, however many they are.
     ///
     /// [`Error::Stopped`] if the log has stopped.

@@ -11,7 +11,7 @@ const MARK_BYTES: u64 = 256 << 10;
 pub(super) struct Marks(Vec<(Lsn, u64)>);
 
 impl Marks {
-    /// The stream is at `position` behind the packet at `lsn`. Noted unless the last mark is near.
+    /// The stream is at `position` after the packet at `lsn`. Noted unless the last mark is near.
     pub(super) fn add(&mut self, lsn: Lsn, position: u64) {
         self.add_apart(lsn, position, MARK_BYTES);
     }
@@ -31,7 +31,7 @@ impl Marks {
         }
     }
 
-    /// The last marked position behind which all packets after `lsn` lie, if there is one.
+    /// The last marked position after which all packets after `lsn` lie, if there is one.
     pub(super) fn position_of(&self, lsn: Lsn) -> Option<u64> {
         let after = self.0.partition_point(|mark| mark.0 <= lsn);
         Some(self.0[after.checked_sub(1)?].1)

@@ -48,16 +48,16 @@
 //!
 //! # The crash argument
 //!
-//! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it behind a
+//! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it after a
 //! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. So a page that was synced is never
 //! written again, and a torn write can only damage what was not acknowledged as durable. After a crash of the machine:
 //!
-//! 1. *Everything durable is read back.* Its blocks are whole and chain. Behind them the file has blocks that the crash
+//! 1. *Everything durable is read back.* Its blocks are whole and chain. After them the file has blocks that the crash
 //!    left half written, or older bytes. A half-written block fails its checksum. A block that is left over from an
 //!    earlier use of the file, or from a tail that an earlier recovery gave up, does not chain. Checksums are seeded
 //!    with the file's sequence number. Each opening writes a pad that counts the opening, durably, before any other
 //!    block, so that no block of a lost tail can follow a new one.
-//! 2. *Nothing in between is lost silently.* A block carries the durable position of its time. If a whole block behind
+//! 2. *Nothing in between is lost silently.* A block carries the durable position of its time. If a whole block after
 //!    the end says that the end was durable, the missing block was damaged later, and recovery refuses to continue.
 //! 3. *What recovery saw stays.* Blocks past the last proven durable position may be in the system's cache only (after
 //!    a failed sync even in a page that the system takes for clean). They are written and synced again before the log

@@ -108,9 +108,9 @@ impl Log {
         [files::UNFINISHED, RING_NAME].contains(&name) || files::sequence(name) == Some(1)
     }
 
-    /// Continues behind a recovered log (see [`recover`](super::recover)).
+    /// Continues after a recovered log (see [`recover`](super::recover)).
     ///
-    /// First it rewrites the tail past the last position that was proven to be durable, and behind it a pad that counts
+    /// First it rewrites the tail past the last position that was proven to be durable, and after it a pad that counts
     /// this opening, and syncs both (I4): what was read from a cache may never have reached the disk.
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;

@@ -226,7 +226,7 @@ impl PacketPool {
         self.queue.place()
     }
 
-    /// Takes the place behind `last`, if nothing is queued, for a packet that is gathered at once.
+    /// Takes the place after `last`, if nothing is queued, for a packet that is gathered at once.
     #[inline(always)]
     pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {
         self.queue.place_alone(last)

@@ -64,7 +64,7 @@ impl CommitQueue {
         }
     }
 
-    /// Takes the place behind `last`, if it is free and nothing is queued, for a packet that its owner gathers itself:
+    /// Takes the place after `last`, if it is free and nothing is queued, for a packet that its owner gathers itself:
     /// a push and a drain in one step. For the holder of the gatherer, once all places up to `last` are gathered.
     #[inline(always)]
     pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {

@@ -10,7 +10,7 @@
 //!
 //! A [`Witness`] is a file that was written beside the log and names a point of the log's chain at that time. A log of
 //! the same database that does not go through that point belongs to another life of it. It is refused before a packet
-//! behind the point is returned.
+//! after the point is returned.
 
 pub(super) mod witness;
 
@@ -116,7 +116,7 @@ pub struct LogReader {
     stopped: bool,
     /// When the last block was gathered, of those that say so.
     time_ms: u64,
-    /// The position behind the last block that chained.
+    /// The position after the last block that chained.
     position: u64,
     /// `None` until the first block has been read.
     checksum: Option<u64>,
@@ -201,7 +201,7 @@ fn read(
         }
     }
     files.sort_by_key(|(file, _)| file.sequence);
-    // The pads between the point and the first packet behind it may fill the rest of a file.
+    // The pads between the point and the first packet after it may fill the rest of a file.
     let point = witness.as_ref().map_or(u64::MAX, |witness| witness.point.position.0);
     let is_start =
         |(file, _): &(FoundFile, _)| file.start <= point && file.first.is_some_and(|first| first <= from);
@@ -361,7 +361,7 @@ impl LogReader {
         self.stopped
     }
 
-    /// The last place behind the end of reading whose block was gathered by the time at which reading has stopped, if
+    /// The last place after the end of reading whose block was gathered by the time at which reading has stopped, if
     /// there is one: then the clock was set back. Blocks that can no longer be read are ignored.
     pub(crate) fn find_again(mut self) -> Option<Lsn> {
         let Some(ReadUntil::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
@@ -401,7 +401,7 @@ impl LogReader {
         self.read_time
     }
 
-    /// The file that is being read, and the files behind it.
+    /// The file that is being read, and the files after it.
     pub(super) fn files_to_read(&self) -> &[FoundFile] {
         &self.files[self.at..]
     }

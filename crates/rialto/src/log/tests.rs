@@ -100,7 +100,7 @@ fn recovery_error(disk: &Arc<dyn Disk>, from: u64) -> Error {
     }
 }
 
-/// A log with three blocks in one group behind a first durable packet. Returns the offset of the middle block.
+/// A log with three blocks in one group after a first durable packet. Returns the offset of the middle block.
 fn three_blocks_in_one_group(disk: &Arc<dyn Disk>) -> u64 {
     let log = Log::create(disk, DATABASE, &alone()).unwrap();
     let first = commit(&log, b"first");
@@ -179,7 +179,7 @@ fn a_stale_block_behind_a_torn_one_never_comes_back() {
     drop(log);
     disk.remove(ring::RING_NAME).unwrap();
     let (packets, end) = read_all(&disk, 1);
-    assert_eq!((packets.len(), end.lsn()), (2, Lsn(2)), "the block behind the torn one was whole");
+    assert_eq!((packets.len(), end.lsn()), (2, Lsn(2)), "the block after the torn one was whole");
     let log = Log::open(&disk, DATABASE, &alone(), end).unwrap();
     let lsn = commit(&log, &packet(3, 50_000));
     log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();

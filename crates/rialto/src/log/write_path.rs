@@ -11,14 +11,14 @@
 //!
 //! The same holds in all three. Files are zeroed and synced before they are used, so no write changes their metadata. A
 //! group begins on a page that no durable group lies on, so a torn write damages only what no committer was told to be
-//! durable. Blocks that a crash left behind the end do not chain. The crash tests draw one of the three for each life
+//! durable. Blocks that a crash left after the end do not chain. The crash tests draw one of the three for each life
 //! of a log.
 //!
 //! **Several groups in flight**: a group may reach the disk before the group in front of it, but it completes after
 //! that one (`turn.rs`): the durable position, the answers and the ring's room wait for all groups before. After a
-//! crash a hole ends the log (I4). No commit of the group behind the hole was answered. The durable position in that
+//! crash a hole ends the log (I4). No commit of the group after the hole was answered. The durable position in that
 //! group's blocks is not past the hole, so the hole is not taken for damage. The next opening writes its pad into the
-//! hole, which changes the chain, so the group never comes back. If a group fails, no group behind it completes: the
+//! hole, which changes the chain, so the group never comes back. If a group fails, no group after it completes: the
 //! log has stopped. Nor does a group in front of it complete whose sync overlaps the failed one (`overlap.rs`): a
 //! failed sync may have lost what that group wrote, and be the only sync that reports it.
 

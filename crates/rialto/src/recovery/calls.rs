@@ -190,7 +190,7 @@ impl Redo<'_> {
         replay.call(lsn, call)
     }
 
-    /// Refuses a call that the copy holds behind values that may or may not be in the copy. These values are redone,
+    /// Refuses a call that the copy holds after values that may or may not be in the copy. These values are redone,
     /// and if they put a row that the call has deleted, nothing shows that the row must not come back.
     pub(super) fn check_held(&self, packet: &Packet<'_>) -> Result<()> {
         let home = &self.start.home;
@@ -340,7 +340,7 @@ fn no_copy(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     unsupported(lsn, call, &what)
 }
 
-/// The error for a call that the copy in force has, behind values that may or may not be in the copy.
+/// The error for a call that the copy in force has, after values that may or may not be in the copy.
 fn not_named(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     let what = format!(
         "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \

@@ -299,7 +299,7 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
             store.segments().read(slot, &mut body);
             let row = body.get(table.row_at()..).unwrap_or(&[]);
             if let Err(error) = RowView::validate(&table.schema, row) {
-                wrong.push(format!("the row at {}: {error}", place(slot)));
+                wrong.push(format!("the row at {}: {error}", slot_name(slot)));
                 continue;
             }
             table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
@@ -325,7 +325,7 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
     report.verified.push(format!("table \"{}\": {rows} rows in {indexes} indexes", table.name()));
 }
 
-fn place(slot: RecordRef) -> String {
+fn slot_name(slot: RecordRef) -> String {
     format!("unit {} of segment {}", slot.0 % (SEGMENT_BYTES as u64 / 16), slot.segment().0)
 }
 
@@ -340,6 +340,6 @@ fn points(
     if index.get(key).value != Some(slot.0) {
         let name = table.schema.key_shape(which).name();
         let key = table.schema.print_key(which, key);
-        wrong.push(format!("index \"{name}\" does not lead to the row {key} at {}", place(slot)));
+        wrong.push(format!("index \"{name}\" does not lead to the row {key} at {}", slot_name(slot)));
     }
 }

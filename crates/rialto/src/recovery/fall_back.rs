@@ -99,7 +99,7 @@ impl Start {
         self.instead_of.map_or(self.home.clearance, |newest| newest.clearance.max(self.home.clearance))
     }
 
-    /// The point that the log goes through: the newest block's, which lies behind the older one's, if that block names
+    /// The point that the log goes through: the newest block's, which lies after the older one's, if that block names
     /// one.
     pub fn witness(&self) -> Option<Witness> {
         let point = self.instead_of.and_then(|newest| newest.point).or(self.home.point)?;

@@ -34,7 +34,7 @@
 //!   packet are logged as values. So if w is the packet's own place, the operation is skipped, and the values replace
 //!   equal values (`commit/redo.rs`).
 //! - *An operation is redone on the state that it was first done on.* Every packet before the redo start was applied
-//!   whole before the sweep began. So an image with `Lsn` w lacks only packets behind w, and redo meets all of them, in
+//!   whole before the sweep began. So an image with `Lsn` w lacks only packets after w, and redo meets all of them, in
 //!   log order. If a row's slots were copied at different moments, because it moved, or went and came back, the copy
 //!   has the row *twice* or *not at all*. *Twice*: the loader keeps the image with the higher `Lsn`; that is one image,
 //!   and the rule above holds for it. *Not at all*: then the row moved, or was inserted, during the sweep, in a packet
@@ -54,7 +54,7 @@
 //!
 //! A call of a procedure (System M's TOPER) has no rows in the log, whose places could show whether the copy holds the
 //! call. Therefore a call is run again only in two cases ([`HomeBlock::fits_call`]). On a transaction-consistent copy
-//! calls are run again from the cut on. On any copy calls behind the clearance are run again, because up to there redo
+//! calls are run again from the cut on. On any copy calls after the clearance are run again, because up to there redo
 //! makes the copy whole. With copy-on-update the cut is exactly the redo start. A black/white sweep has no such place:
 //! each packet that its copy holds names the sweep ([`Packet::held_by`](crate::log::Packet)), and recovery leaves it
 //! out.
@@ -66,7 +66,7 @@
 //!
 //! A log may hold values, operations and calls of many openings. Calls are logged only while a transaction-consistent
 //! checkpoint is in force. If the database is later opened with other logging, a checkpoint of another kind has its
-//! redo start behind all calls before it, and its clearance before all calls after it. So the copy in force fits the
+//! redo start after all calls before it, and its clearance before all calls after it. So the copy in force fits the
 //! packets from its redo start on. If a log holds a call that its copy does not fit, recovery refuses it. (See
 //! [`calls`]; `engine/replay` runs the calls, and `engine/deterministic.rs` says what is logged as a call.)
 //!
@@ -117,8 +117,8 @@ pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
 pub(crate) use self::fall_back::{Start, recover_either};
 pub use self::open_error::OpenError;
-pub(crate) use self::progress::RecoveryProgress;
-use self::progress::{Step, Tell, coarse};
+pub(crate) use self::progress::{RecoveryProgress, Tell};
+use self::progress::{Step, coarse};
 use self::redo::Redo;
 pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
@@ -399,7 +399,7 @@ impl Recovery<'_> {
     }
 
     /// The existing load files. A load whose packet redo did not meet was begun before the checkpoint, or never
-    /// committed: a load that was begun after it would have its packet behind the redo start.
+    /// committed: a load that was begun after it would have its packet after the redo start.
     fn loads(&self, redone: &[LoadFile], home: &HomeBlock) -> Result<Vec<LoadFile>> {
         let numbers = self.disk.list()?.into_iter().filter_map(|name| load_file_number(&name));
         let load = |number| {

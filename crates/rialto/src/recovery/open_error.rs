@@ -1,17 +1,19 @@
 //! [`OpenError`]: why a database could not be opened.
 
 use crate::error::Error;
-use crate::io::DiskError;
+use crate::io::{DirectoryHolder, DiskError};
 
 /// Why a database could not be opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process, or another handle of this one, has the directory open.
-    #[error("\"{directory}\" is in use by another process: a database can be open once")]
+    #[error("\"{directory}\" is in use by {}", DirectoryHolder::advice(.holder.as_ref()))]
     Locked {
         /// The directory.
         directory: String,
+        /// The process that has it open, if it is known.
+        holder: Option<DirectoryHolder>,
     },
     /// An older Rialto wrote the directory, in a format that this one does not read.
     #[error(
@@ -104,9 +106,11 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn directory(directory: &str, error: &DiskError) -> OpenError {
+    /// The error of a directory of this name that cannot be locked or opened.
+    pub fn directory(directory: &str, error: &DiskError) -> OpenError {
         if error.is_locked() {
-            return OpenError::Locked { directory: directory.to_owned() };
+            let holder = error.holder().cloned();
+            return OpenError::Locked { directory: directory.to_owned(), holder };
         }
         if error.is_missing() {
             return OpenError::Missing { directory: directory.to_owned(), what: "the directory".to_owned() };

@@ -3,7 +3,7 @@
 use hashbrown::HashSet;
 
 use super::redo::Redo;
-use super::{Recovery, RecoveryProgress, Start, load};
+use super::{Recovery, RecoveryProgress, Start, Step, load};
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
@@ -37,6 +37,9 @@ impl Recovery<'_> {
         let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
         let mut redo = Redo::new(self, &Start::newest(home), loaded, &progress)?;
         redo.loads_from(loads, database);
+        if progress.is_told() {
+            progress.begin(Step::Redo, reader.extent().unwrap_or_default().bytes);
+        }
         redo.run(reader)?;
         if redo.unlogged > 0 {
             let what = format!(

@@ -242,8 +242,8 @@ impl Schema {
     pub fn bytes(&self) -> usize {
         // Each column also has an entry in `positions`, which is allocated twice as large as its contents, and its name
         // once more.
-        let places = size_of::<Column>() + size_of::<FieldSlot>() + 2 * size_of::<(String, usize)>();
-        let columns: usize = self.columns.iter().map(|column| places + 2 * column.name.len()).sum();
+        let each = size_of::<Column>() + size_of::<FieldSlot>() + 2 * size_of::<(String, usize)>();
+        let columns: usize = self.columns.iter().map(|column| each + 2 * column.name.len()).sum();
         let index = |index: &IndexDef| {
             size_of::<IndexDef>() + index.name.len() + index.columns.len() * size_of::<usize>()
         };

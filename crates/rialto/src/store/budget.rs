@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::io::MachineMemory;
+
 /// The least memory that a database can work with, in bytes.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// The most memory whose segments are numbered at a reasonable cost: 16 bytes for each segment of 64 KiB that there can
 /// be.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
-/// Three quarters of the machine's memory.
+/// Three quarters of the memory that the process may have.
 pub(crate) fn memory_bytes_by_default() -> u64 {
-    let info = rustix::system::sysinfo();
-    let there = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30);
-    (there / 4 * 3).min(MEMORY_BYTES_MAX)
+    (MachineMemory::here().bytes / 4 * 3).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX)
 }
 
 /// A bound on bytes that several parts share. They take from it in chunks large enough that its counter is rarely

@@ -38,7 +38,7 @@ pub enum Paint {
     /// The sweep has copied it.
     Black,
     /// The sweep waits to paint it.
-    Called,
+    Awaited,
 }
 
 /// The state of a black/white sweep that is not in the segments.

@@ -29,7 +29,7 @@ pub(crate) struct Storage {
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// Held by transactions that write or remove load files ([`Storage::pass_to_load_files`]).
     load_passes: RwLock<()>,
-    /// The first place of this opening: hidden row numbers begin behind those of earlier openings.
+    /// The first place of this opening: hidden row numbers begin after those of earlier openings.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
 }

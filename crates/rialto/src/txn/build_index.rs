@@ -51,8 +51,8 @@ impl Context {
             for (entry, _) in batch.rows() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);
-                let place = self.locate(slot);
-                if !self.read_place_into(slot, place, &mut body) {
+                let location = self.locate(slot);
+                if !self.read_at_into(slot, location, &mut body) {
                     continue;
                 }
                 let row = &body[table.row_at()..];
@@ -65,7 +65,7 @@ impl Context {
                 if entries.needs_memory(key.len()) && !entries.draw() {
                     self.at_bound(Some(slot), |_| entries.draw().then_some(()))?;
                 }
-                entries.push(&key, self.record_of(place));
+                entries.push(&key, self.record_of(location));
             }
             self.check()?;
             if more == More::No {

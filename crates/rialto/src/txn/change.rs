@@ -6,7 +6,7 @@ use super::context::Context;
 use super::fields::{Edited, Fields};
 use super::scope::Touch;
 use crate::commit::redo;
-use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
+use crate::commit::write_set::{CurrentLocation, Effect, TargetRow, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::row::{FieldPatch, Key, WhichIndex};
@@ -35,11 +35,11 @@ impl Context {
     pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
         if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
-            return Ok(Some((TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)));
+            return Ok(Some((TargetRow { slot, location: CurrentLocation::Stored(record) }, record, false)));
         }
         let Some(target) = self.target(slot)? else { return Ok(None) };
-        let own = matches!(target.place, CurrentRow::Own(_)) && self.read_place(slot, target.place);
-        Ok(Some((target, self.record_of(target.place), own)))
+        let own = matches!(target.location, CurrentLocation::Own(_)) && self.read_at(slot, target.location);
+        Ok(Some((target, self.record_of(target.location), own)))
     }
 
     /// Changes a locked row that lies in `record`, or that is in `self.body` in its present state.
@@ -57,12 +57,12 @@ impl Context {
         match fields.end() {
             Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
-                let previous = match target.place {
-                    CurrentRow::Own(_) if unlikely(self.is_patched_often(target.place)) => {
+                let previous = match target.location {
+                    CurrentLocation::Own(_) if unlikely(self.is_patched_often(target.location)) => {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
-                    CurrentRow::Own(position) => Some(position),
-                    CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
+                    CurrentLocation::Own(position) => Some(position),
+                    CurrentLocation::Stored(_) | CurrentLocation::Absent(_) => None,
                 };
                 self.enter_patches(target.slot, previous, record).map(|()| true)
             }
@@ -77,15 +77,15 @@ impl Context {
     /// a row that lies in `record`; `previous` is the transaction's own earlier write of this row.
     #[inline(never)]
     fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RowLocation) -> Result<()> {
-        let place = previous.map_or(CurrentRow::Stored(record), CurrentRow::Own);
-        let operations = self.logs_operations(place);
+        let location = previous.map_or(CurrentLocation::Stored(record), CurrentLocation::Own);
+        let operations = self.logs_operations(location);
         let room = self.room;
         let Context { tables, packet: Some(packet), writes, key, patches, .. } = self else {
             unreachable!("borrowed by check_write")
         };
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let before = packet.len();
-        let (kind, placed) = if unlikely(operations && has_sum(patches)) {
+        let (kind, record_at) = if unlikely(operations && has_sum(patches)) {
             (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
         } else {
             (WriteKind::Patch, redo::write_usual_patch(packet, table.id, key, patches))
@@ -95,7 +95,10 @@ impl Context {
             packet.truncate(before);
             return Err(self.too_large(length));
         }
-        writes.push(Write::new(table, TargetRow { slot, place }, Effect::of(kind, record), placed), packet);
+        writes.push(
+            Write::new(table, TargetRow { slot, location }, Effect::of(kind, record), record_at),
+            packet,
+        );
         Ok(())
     }
 
@@ -103,15 +106,15 @@ impl Context {
     /// write to a row. (Later ones are logged as values, so that redo may do them again. Beside DDL all are logged as
     /// values, since a row of a bulk load has the packet's own place before any operation on it is redone.)
     #[inline]
-    fn logs_operations(&self, place: CurrentRow) -> bool {
-        self.choices.operations && matches!(place, CurrentRow::Stored(_)) && self.ddl.is_none()
+    fn logs_operations(&self, location: CurrentLocation) -> bool {
+        self.choices.operations && matches!(location, CurrentLocation::Stored(_)) && self.ddl.is_none()
     }
 
     /// Whether the transaction has patched the row, which is in `self.body`, so often that it is now written whole.
-    fn is_patched_often(&self, place: CurrentRow) -> bool {
-        match place {
-            CurrentRow::Own(position) => self.writes.is_patched_often(position, self.body.len()),
-            CurrentRow::Stored(_) | CurrentRow::Absent(_) => false,
+    fn is_patched_often(&self, location: CurrentLocation) -> bool {
+        match location {
+            CurrentLocation::Own(position) => self.writes.is_patched_often(position, self.body.len()),
+            CurrentLocation::Stored(_) | CurrentLocation::Absent(_) => false,
         }
     }
 
@@ -121,7 +124,7 @@ impl Context {
         let mut old = std::mem::take(&mut self.other_body);
         // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
-            self.read_place_into(target.slot, target.place, &mut old);
+            self.read_at_into(target.slot, target.location, &mut old);
         }
         let changed = self.step(|context| context.push_change(target, &old, edited));
         self.other_body = old;
@@ -133,20 +136,20 @@ impl Context {
         if self.key_changes(slot, edited) {
             return self.move_key(target);
         }
-        let record = self.record_of(target.place);
+        let record = self.record_of(target.location);
         let rekeys = self.secondary_keys_change(slot, old, edited);
         if rekeys {
             self.lock_given_up_keys(slot, old)?;
             self.check_unique(slot, Some(old))?;
         }
-        if edited == Edited::Whole || self.is_patched_often(target.place) {
+        if edited == Edited::Whole || self.is_patched_often(target.location) {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, Effect { moved_to, rekeys, ..Effect::of(WriteKind::Put, record) });
-        } else if self.logs_operations(target.place) && has_sum(&self.patches) {
+        } else if self.logs_operations(target.location) && has_sum(&self.patches) {
             let table = self.tables.at(slot).id;
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-            let placed = redo::write_operations(packet, table, &self.key, &self.patches);
-            self.push_write(target, Effect { rekeys, ..Effect::of(WriteKind::Operate, record) }, placed);
+            let record_at = redo::write_operations(packet, table, &self.key, &self.patches);
+            self.push_write(target, Effect { rekeys, ..Effect::of(WriteKind::Operate, record) }, record_at);
         } else {
             self.push_patch(target, Effect { rekeys, ..Effect::of(WriteKind::Patch, record) });
         }
@@ -219,7 +222,7 @@ impl Context {
     fn move_key(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let body = std::mem::take(&mut self.body);
-        let deleted = self.read_place(slot, target.place);
+        let deleted = self.read_at(slot, target.location);
         debug_assert!(deleted, "the row was just read");
         self.push_delete(target)?;
         self.body = body;
@@ -248,11 +251,11 @@ impl Context {
             self.body = body;
             locked?;
         }
-        let record = self.record_of(target.place);
+        let record = self.record_of(target.location);
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let placed = redo::write_delete(packet, table.id, &self.key);
-        self.push_write(target, Effect { rekeys: true, ..Effect::of(WriteKind::Delete, record) }, placed);
+        let record_at = redo::write_delete(packet, table.id, &self.key);
+        self.push_write(target, Effect { rekeys: true, ..Effect::of(WriteKind::Delete, record) }, record_at);
         Ok(())
     }
 
@@ -260,7 +263,7 @@ impl Context {
         self.stay_at_key(slot, Touch::Write)?;
         let Some(target) = self.target(slot)? else { return Ok(false) };
         if !self.tables.at(slot).schema.indexes().is_empty() {
-            self.read_place(slot, target.place);
+            self.read_at(slot, target.location);
         }
         self.step(|context| context.push_delete(target))?;
         Ok(true)

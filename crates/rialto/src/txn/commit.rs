@@ -231,8 +231,8 @@ impl Context {
     #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
-        if unlikely(self.is_spoiled()) {
-            return self.spoil();
+        if unlikely(self.is_invalidated()) {
+            return self.invalidate();
         }
         if unlikely(self.ddl.is_some()) {
             self.core.locks.return_lease(&mut self.owner);

@@ -10,7 +10,7 @@ use super::core::{Core, Lease};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::PartView;
-use super::releases::Debt;
+use super::releases::DeferredRelease;
 use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
 use super::scope::Scope;
@@ -48,12 +48,12 @@ pub(crate) struct Context {
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); for a part's
     /// context, its number among those of parts.
     pub number: usize,
-    /// The lock slot; none while `debt` has it.
+    /// The lock slot; none while `deferred` has it.
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
     /// Set when its transaction has ended but holds locks at executors, which another thread releases.
-    pub debt: Option<Arc<Debt>>,
+    pub deferred: Option<Arc<DeferredRelease>>,
     /// Whether it was refused a lock.
     pub(super) was_refused: bool,
     /// Whether it writes: it may write, and it has its packet.
@@ -168,7 +168,7 @@ impl Context {
             number,
             owner,
             open: false,
-            debt: None,
+            deferred: None,
             was_refused: false,
             writing: false,
             writes: WriteSet::default(),

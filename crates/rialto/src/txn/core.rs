@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::context::{Choices, Context};
 use super::options::TxOptions;
-use super::releases::{Debt, Releases};
+use super::releases::{DeferredRelease, Releases};
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
 use crate::io::{Clock, thread_number};
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     pub part_contexts: Contexts,
     /// A home packet for each of these contexts.
     pub part_packets: PoolOwner,
-    /// Debts of transactions that have ended where their locks could not be released.
+    /// Deferred releases, of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
     /// The clock by which transactions wait and measure their times.
     pub clock: Clock,
@@ -203,8 +203,8 @@ impl Contexts {
 
     #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
-        if unlikely(context.debt.is_some()) {
-            return Debt::settle(context);
+        if unlikely(context.deferred.is_some()) {
+            return DeferredRelease::give_back(context);
         }
         self.pools[thread_number() % POOLS].put(context);
         // Either this thread sees that another one looks for a context, or the other one sees the context. The same

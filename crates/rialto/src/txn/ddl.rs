@@ -17,7 +17,7 @@ use crate::catalog::description::{Description, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, TableDef};
 use crate::commit::redo;
-use crate::commit::write_set::{CurrentRow, Write, WriteKind};
+use crate::commit::write_set::{CurrentLocation, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
@@ -369,7 +369,7 @@ impl Context {
             let write = *self.writes.get(position);
             if write.heap != table.store.heap()
                 || write.superseded
-                || !self.read_place_into(slot, CurrentRow::Own(position), &mut body)
+                || !self.read_at_into(slot, CurrentLocation::Own(position), &mut body)
             {
                 continue;
             }
@@ -379,7 +379,7 @@ impl Context {
             self.key.clone_from(&key);
             let moved = self.reserve_near(slot, record, room)?;
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-            let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
+            let record_at = redo::write_put(packet, table.id, &key, table.numbered, &body);
             let length = packet.len();
             let renamed = Write {
                 slot,
@@ -393,7 +393,7 @@ impl Context {
                 moved_to: Some(moved),
                 previous: Some(position),
                 superseded: false,
-                placed,
+                record_at,
                 ..write
             };
             self.writes.push(renamed, packet);

@@ -248,7 +248,7 @@ impl DdlState {
         self.loaded.contains(&heap)
     }
 
-    /// Forgets the loads whose records lie behind the packet's present end: the next row begins another load. Their
+    /// Forgets the loads whose records lie after the packet's present end: the next row begins another load. Their
     /// rows are taken back, or never came.
     pub fn forget_loads(&mut self, packet_end: usize) {
         while let Some(load) = self.loads.pop_if(|load| load.packet_at >= packet_end) {

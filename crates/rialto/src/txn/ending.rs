@@ -2,7 +2,7 @@
 
 use super::calls::NumberSource;
 use super::context::Context;
-use super::releases::Debt;
+use super::releases::DeferredRelease;
 use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
 use crate::isolate::Owner;
@@ -73,7 +73,7 @@ impl Context {
         if std::mem::take(&mut self.open) {
             if unlikely(self.owner.holds_at_executors() && self.is_held_up()) {
                 self.note_waits(self.core.locks.waited_ns(&self.owner));
-                self.debt = Some(Debt::incur(self.core.clone(), self.owner.take()));
+                self.deferred = Some(DeferredRelease::defer(self.core.clone(), self.owner.take()));
             } else {
                 self.release_locks();
             }
@@ -111,7 +111,7 @@ impl Context {
         pool.give_back(self);
     }
 
-    /// As [`Context::give_back`], with its lock slot, which a debt had.
+    /// As [`Context::give_back`], with its lock slot, which a deferred release had.
     pub(super) fn get_slot_back(mut self: Box<Self>, owner: Owner) {
         self.owner = owner;
         self.give_back();

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::read::{RowKey, view};
 use super::scan::{Reads, Scan, ScanMode};
 use super::transaction::Transaction;
-use crate::commit::write_set::CurrentRow;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
 use crate::store::{Followed, Table};
@@ -155,7 +155,7 @@ impl Context {
             // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
             // yet.
             Some(own) => {
-                self.read_place_into(slot, CurrentRow::Own(own), body)
+                self.read_at_into(slot, CurrentLocation::Own(own), body)
                     && self.row_has_key(slot, which, entry, body)
             }
             None => there,

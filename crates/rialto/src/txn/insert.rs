@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
 use crate::commit::redo;
-use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
+use crate::commit::write_set::{CurrentLocation, Effect, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
@@ -38,7 +38,7 @@ impl Context {
 
     /// Locks the key in `self.key`, which is about to be inserted, and finds the row that has it already, if any.
     #[inline]
-    fn seek_new(&mut self, slot: u32) -> Result<CurrentRow> {
+    fn seek_new(&mut self, slot: u32) -> Result<CurrentLocation> {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_some() {
             return self.seek(slot, RecordMode::Exclusive);
@@ -47,32 +47,32 @@ impl Context {
         if self.row_locking(slot, RecordMode::Exclusive) == RowLocking::ByName {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
-        Ok(CurrentRow::Absent(None))
+        Ok(CurrentLocation::Absent(None))
     }
 
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         self.stay_at_row(slot)?;
         let absences = self.side.absences();
-        let place = self.seek_new(slot)?;
-        match place {
-            CurrentRow::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => {
+        let location = self.seek_new(slot)?;
+        match location {
+            CurrentLocation::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => {
                 self.insert_direct(slot)
             }
-            CurrentRow::Absent(vacancy) => {
+            CurrentLocation::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
                 self.side.forget_absences_after(absences);
                 Ok(())
             }
-            CurrentRow::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
+            CurrentLocation::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
                 let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
-                self.push_put(TargetRow { slot, place }, effect);
+                self.push_put(TargetRow { slot, location }, effect);
                 self.add_secondary_entries(slot, None, record)
             }
-            CurrentRow::Own(_) | CurrentRow::Stored(_) => {
+            CurrentLocation::Own(_) | CurrentLocation::Stored(_) => {
                 Err(self.duplicate(slot, WhichIndex::Primary, &self.key))
             }
         }
@@ -100,10 +100,10 @@ impl Context {
             unreachable!("borrowed by check_write")
         };
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
-        let placed = redo::write_put(packet, table.id, key, table.numbered, body);
+        let record_at = redo::write_put(packet, table.id, key, table.numbered, body);
         let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
         writes.push(
-            Write::new(table, TargetRow { slot, place: CurrentRow::Absent(None) }, effect, placed),
+            Write::new(table, TargetRow { slot, location: CurrentLocation::Absent(None) }, effect, record_at),
             packet,
         );
         // The entry in the primary index, which the write takes back if the transaction aborts.
@@ -374,7 +374,7 @@ impl Context {
         let (heap, identity) = (table.store.heap(), table.primary_id);
         let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
-            there = self.read_place_into(slot, CurrentRow::Own(own), &mut body);
+            there = self.read_at_into(slot, CurrentLocation::Own(own), &mut body);
         }
         let mut taken = false;
         if there {

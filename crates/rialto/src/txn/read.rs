@@ -6,7 +6,7 @@ use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::catalog::CATALOG_LOCK;
-use crate::commit::write_set::CurrentRow;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
@@ -56,7 +56,7 @@ impl Context {
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
-    /// The place of the table that the running action is on, if this is the table: its intention lock is held.
+    /// The slot of the table that the running action is on, if this is the table: its intention lock is held.
     #[inline(never)]
     fn used_by_action(&self, table: TableKey, mode: LockMode) -> Option<u32> {
         match mode {
@@ -196,22 +196,22 @@ impl Context {
     }
 
     /// Reads the body at a location into `self.body`. False if there is none.
-    pub fn read_place(&mut self, slot: u32, place: CurrentRow) -> bool {
+    pub fn read_at(&mut self, slot: u32, location: CurrentLocation) -> bool {
         let mut body = std::mem::take(&mut self.body);
-        let there = self.read_place_into(slot, place, &mut body);
+        let there = self.read_at_into(slot, location, &mut body);
         self.body = body;
         there
     }
 
-    pub fn read_place_into(&self, slot: u32, place: CurrentRow, body: &mut Vec<u8>) -> bool {
+    pub fn read_at_into(&self, slot: u32, location: CurrentLocation, body: &mut Vec<u8>) -> bool {
         let table = self.tables.at(slot);
-        match place {
-            CurrentRow::Absent(_) => false,
-            CurrentRow::Stored(record) => {
+        match location {
+            CurrentLocation::Absent(_) => false,
+            CurrentLocation::Stored(record) => {
                 table.store.read(record, body);
                 true
             }
-            CurrentRow::Own(position) => {
+            CurrentLocation::Own(position) => {
                 let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
                 self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
             }
@@ -227,8 +227,8 @@ impl Context {
             return there;
         }
         let Some(record) = self.seek_free(slot, mode) else {
-            let place = self.seek(slot, mode)?;
-            return Ok(self.read_place(slot, place));
+            let location = self.seek(slot, mode)?;
+            return Ok(self.read_at(slot, location));
         };
         let Context { tables, body, .. } = self;
         tables.at(slot).store.read(record, body);
@@ -275,7 +275,7 @@ impl Context {
         let Context { tables, depends, reads, body, .. } = self;
         let is_read = reads.read_found(tables.at(slot), found, depends, body).is_some();
         // The row that was just read was present then.
-        is_read && (self.reads.is_first() || self.look_again().is_ok())
+        is_read && (self.reads.is_first() || self.recheck().is_ok())
     }
 
     #[inline(never)]

@@ -3,20 +3,21 @@
 //! A transaction by a handle may end in the body of another transaction, which has lock tables of executors leased
 //! until the body has ended (`isolate/local/own_lease.rs`). Any transaction may end while another thread's body has
 //! lock tables leased (L15 in `isolate/local/mod.rs`). Then another thread releases what the ended transaction holds at
-//! executors, as soon as the tables are returned. A release that is still to be done is a *debt* (`Debt`).
+//! executors, as soon as the tables are returned. A release that is still to be done is a *deferred release*
+//! (`DeferredRelease`).
 //!
 //! Kept here:
 //!
-//! - **Every debt is paid** while the database is open: another thread begins to release the locks when the transaction
-//!   has ended. What the transaction's own thread then waits for, such as the log or its turn, keeps no lock. Each debt
-//!   has a thread of its own; if the system has no thread left, the debt is on a list, and the resource manager
+//! - **Every deferred release is done** while the database is open: another thread begins to release the locks when the
+//!   transaction has ended. What the transaction's own thread then waits for, such as the log or its turn, keeps no
+//!   lock. Each has a thread of its own; if the system has no thread left, it is on a list, and the resource manager
 //!   releases the locks when it finds the tables returned.
-//! - **A transaction's context is used again only when it has its lock slot back.** The debt has the slot until then,
-//!   because the locks are entered under the slot's number.
+//! - **A transaction's context is used again only when it has its lock slot back.** The deferred release has the slot
+//!   until then, because the locks are entered under the slot's number.
 //! - **No such thread outlives a close.** The close waits for these threads, but not for a table: from the close on no
 //!   thread waits for a lock.
-//! - **No such context outlives a close.** A debt that is left then, or that arises later in a body that goes on, is
-//!   dropped with its locks held, and its lock slot is not used again.
+//! - **No such context outlives a close.** A deferred release that is left then, or that arises later in a body that
+//!   goes on, is dropped with its locks held, and its lock slot is not used again.
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -30,16 +31,16 @@ use crate::txn::core::Core;
 
 /// A release that is still to be done: the lock slot of a transaction that has ended, with the locks that the slot
 /// holds at executors.
-pub(crate) struct Debt {
+pub(crate) struct DeferredRelease {
     core: Arc<Core>,
-    state: Mutex<DebtState>,
+    state: Mutex<DeferredReleaseState>,
 }
 
-struct DebtState {
+struct DeferredReleaseState {
     /// The slot; none while a thread is releasing it, and once the context has it back.
     owner: Option<Owner>,
     /// Whether the slot holds nothing any more.
-    is_paid: bool,
+    is_released: bool,
     /// The transaction's context, once it is in no other use.
     context: Option<Box<Context>>,
 }
@@ -53,48 +54,48 @@ enum TableWait {
     Long,
 }
 
-impl Debt {
+impl DeferredRelease {
     /// Has another thread release the locks of a slot, as soon as the tables are returned.
-    pub fn incur(core: Arc<Core>, owner: Owner) -> Arc<Debt> {
-        let state = DebtState { owner: Some(owner), is_paid: false, context: None };
-        let debt = Arc::new(Debt { core, state: Mutex::new(state) });
-        debt.core.releases.add(&debt);
-        debt
+    pub fn defer(core: Arc<Core>, owner: Owner) -> Arc<DeferredRelease> {
+        let state = DeferredReleaseState { owner: Some(owner), is_released: false, context: None };
+        let deferred = Arc::new(DeferredRelease { core, state: Mutex::new(state) });
+        deferred.core.releases.add(&deferred);
+        deferred
     }
 
     /// Releases the locks whose tables are free, or are returned in time. True: nothing is left to do.
-    fn pay(&self, patience: TableWait) -> bool {
+    fn release(&self, patience: TableWait) -> bool {
         let Some(mut owner) = self.state.lock().owner.take() else { return true };
         let locks = &self.core.locks;
-        let is_paid = match patience {
+        let is_released = match patience {
             TableWait::Short => locks.release_at_once(&mut owner),
             TableWait::Long => locks.release_in_time(&mut owner),
         };
-        if is_paid {
+        if is_released {
             locks.finish(&mut owner, &self.core.storage);
         }
         let mut state = self.state.lock();
-        state.is_paid = is_paid;
-        match state.context.take_if(|_| is_paid) {
+        state.is_released = is_released;
+        match state.context.take_if(|_| is_released) {
             Some(context) => {
                 drop(state);
                 context.get_slot_back(owner);
             }
             None => state.owner = Some(owner),
         }
-        is_paid
+        is_released
     }
 
-    /// Returns the context of the transaction to its pool as soon as it has its slot back. If no thread pays the debt,
-    /// because the database has closed, both are dropped here.
-    pub fn settle(mut context: Box<Context>) {
-        let debt = context.debt.take().expect("it has a debt");
-        let mut state = debt.state.lock();
-        if !state.is_paid {
+    /// Returns the context of the transaction to its pool as soon as it has its slot back. If no thread releases the
+    /// locks, because the database has closed, both are dropped here.
+    pub fn give_back(mut context: Box<Context>) {
+        let deferred = context.deferred.take().expect("its release is deferred");
+        let mut state = deferred.state.lock();
+        if !state.is_released {
             state.context = Some(context);
             return;
         }
-        let owner = state.owner.take().expect("it is paid, and the context did not wait for it");
+        let owner = state.owner.take().expect("it is released, and the context did not wait for it");
         drop(state);
         context.get_slot_back(owner);
     }
@@ -103,7 +104,7 @@ impl Debt {
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Releases {
-    owed: Mutex<Owed>,
+    state: Mutex<ReleasesState>,
     /// Notified when the last thread has ended.
     ended: Condvar,
     #[cfg(test)]
@@ -111,9 +112,9 @@ pub(crate) struct Releases {
 }
 
 #[derive(Default)]
-struct Owed {
-    /// Debts for which no thread could be started.
-    debts: Vec<Arc<Debt>>,
+struct ReleasesState {
+    /// Releases for which no thread could be started.
+    deferred: Vec<Arc<DeferredRelease>>,
     /// Threads that were started, or are about to be.
     threads: usize,
     /// Whether the database has closed.
@@ -137,35 +138,35 @@ struct ReleaseThread(Arc<Releases>);
 
 impl Drop for ReleaseThread {
     fn drop(&mut self) {
-        let mut owed = self.0.owed.lock();
-        owed.threads -= 1;
-        if owed.threads == 0 {
+        let mut state = self.0.state.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
             self.0.ended.notify_all();
         }
     }
 }
 
 impl Releases {
-    fn add(self: &Arc<Releases>, debt: &Arc<Debt>) {
+    fn add(self: &Arc<Releases>, deferred: &Arc<DeferredRelease>) {
         if !self.begin_thread() {
             return;
         }
-        let (running, of_thread) = (ReleaseThread(self.clone()), debt.clone());
+        let (running, of_thread) = (ReleaseThread(self.clone()), deferred.clone());
         if !self.start(move || running.0.release_in_time(&of_thread)) {
-            let mut owed = self.owed.lock();
-            if !owed.is_closed {
-                owed.debts.push(debt.clone());
+            let mut state = self.state.lock();
+            if !state.is_closed {
+                state.deferred.push(deferred.clone());
             }
         }
     }
 
     /// Counts a thread that is about to be started. False: the database has closed.
     fn begin_thread(&self) -> bool {
-        let mut owed = self.owed.lock();
-        if !owed.is_closed {
-            owed.threads += 1;
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.threads += 1;
         }
-        !owed.is_closed
+        !state.is_closed
     }
 
     /// Starts a thread for `run`; false if the system had none left.
@@ -178,45 +179,45 @@ impl Releases {
         std::thread::Builder::new().name("rialto-release".to_owned()).spawn(run).is_ok()
     }
 
-    /// Pays a debt as soon as the tables are returned, unless the database closes before.
-    fn release_in_time(&self, debt: &Debt) {
+    /// Does a deferred release as soon as the tables are returned, unless the database closes before.
+    fn release_in_time(&self, deferred: &DeferredRelease) {
         #[cfg(test)]
         if self.faults.is_slow.load(Ordering::SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
-        while !debt.pay(TableWait::Long) {
-            if self.owed.lock().is_closed {
+        while !deferred.release(TableWait::Long) {
+            if self.state.lock().is_closed {
                 return;
             }
         }
     }
 
-    /// Pays debts without a thread of their own, on a thread that has no lock tables leased. Locks in a table that
-    /// stays leased are still owed.
+    /// Does the releases without a thread of their own, on a thread that has no lock tables leased. Those of locks in a
+    /// table that stays leased remain deferred.
     pub fn release_all(&self) {
-        let debts = std::mem::take(&mut self.owed.lock().debts);
-        for debt in debts {
-            if debt.pay(TableWait::Short) {
+        let deferred = std::mem::take(&mut self.state.lock().deferred);
+        for release in deferred {
+            if release.release(TableWait::Short) {
                 continue;
             }
-            let mut owed = self.owed.lock();
-            if !owed.is_closed {
-                owed.debts.push(debt);
+            let mut state = self.state.lock();
+            if !state.is_closed {
+                state.deferred.push(release);
             }
         }
     }
 
-    /// For the close: releases what can be released, forgets the rest, and waits for the releasing threads.
+    /// For the close: releases what can be released, drops the rest, and waits for the releasing threads.
     pub fn end(&self) {
         self.release_all();
-        let mut owed = self.owed.lock();
-        owed.is_closed = true;
-        let forgotten = std::mem::take(&mut owed.debts);
-        while owed.threads > 0 {
-            self.ended.wait(&mut owed);
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let dropped = std::mem::take(&mut state.deferred);
+        while state.threads > 0 {
+            self.ended.wait(&mut state);
         }
-        drop(owed);
-        drop(forgotten);
+        drop(state);
+        drop(dropped);
     }
 }
 
@@ -291,20 +292,20 @@ mod tests {
         let table = db.table("t").unwrap();
         assert_eq!(db.transact(|tx| tx.update(&table, 7, &[(1, Value::Int4(2))])), Ok(true));
         db.close().unwrap();
-        assert!(releases.owed.lock().debts.is_empty());
+        assert!(releases.state.lock().deferred.is_empty());
     }
 
     #[test]
     fn a_close_waits_for_locks_that_are_being_released() {
         let (db, releases) = with_a_release(|it| it.faults.is_slow.store(true, Ordering::SeqCst));
         db.close().unwrap();
-        let owed = releases.owed.lock();
-        assert_eq!((owed.debts.len(), owed.threads), (0, 0));
+        let state = releases.state.lock();
+        assert_eq!((state.deferred.len(), state.threads), (0, 0));
     }
 
     /// A body goes on after its database has closed, and a handle ends in it.
     #[test]
-    fn what_is_owed_after_a_close_is_kept_by_nothing() {
+    fn what_is_deferred_after_a_close_is_kept_by_nothing() {
         for has_no_threads in [false, true] {
             let faults = |it: &Releases| it.faults.has_no_threads.store(has_no_threads, Ordering::SeqCst);
             let (db, releases, handle) = with_a_handle(faults);
@@ -316,8 +317,8 @@ mod tests {
                 has_closed.lock().recv_timeout(PATIENCE).unwrap();
                 drop(handle);
                 // Its lock tables are still leased.
-                let owed = beside.owed.lock();
-                assert_eq!((owed.debts.len(), owed.threads), (0, 0));
+                let state = beside.state.lock();
+                assert_eq!((state.deferred.len(), state.threads), (0, 0));
                 Ok(())
             });
             std::thread::scope(|scope| {

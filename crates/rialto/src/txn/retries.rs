@@ -24,12 +24,12 @@ impl Retries {
         if self.deadlocks >= max {
             return None;
         }
-        let rest = match self.deadlocks {
+        let backoff = match self.deadlocks {
             ..AT_ONCE => Duration::ZERO,
             deadlocks => Duration::from_micros(50 << deadlocks.min(10)),
         };
         self.deadlocks += 1;
-        Some(rest)
+        Some(backoff)
     }
 
     /// Notes a run that straddled a black/white checkpoint and was aborted for it.
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_begin_at_zero_and_grow_up_to_the_last_retry() {
+    fn backoffs_begin_at_zero_and_grow_up_to_the_last_retry() {
         let mut retries = Retries::default();
-        let rests: Vec<_> = std::iter::from_fn(|| retries.after_deadlock(20)).collect();
-        assert_eq!(rests.len(), 20);
-        assert!(rests[..4].iter().all(Duration::is_zero) && !rests[4].is_zero(), "{rests:?}");
-        assert!(rests.is_sorted(), "{rests:?}");
-        assert_eq!(rests[19], Duration::from_micros(51_200));
+        let backoffs: Vec<_> = std::iter::from_fn(|| retries.after_deadlock(20)).collect();
+        assert_eq!(backoffs.len(), 20);
+        assert!(backoffs[..4].iter().all(Duration::is_zero) && !backoffs[4].is_zero(), "{backoffs:?}");
+        assert!(backoffs.is_sorted(), "{backoffs:?}");
+        assert_eq!(backoffs[19], Duration::from_micros(51_200));
     }
 
     #[test]

@@ -16,19 +16,18 @@ use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::reply::{Failure, Outcome};
 
-/// The back-off of a run that has stepped aside and that no ending call wakes: the lock in its way may belong to a
-/// transaction that wakes no run.
-pub(crate) const ASIDE: Duration = Duration::from_millis(5);
+/// The back-off of a run that no ending call wakes: the lock in its way may belong to a transaction that wakes no run.
+pub(crate) const BACKOFF: Duration = Duration::from_millis(5);
 /// After this many back-offs that ended without a wake-up the transaction waits in the queue of the lock.
-const ASIDE_IN_VAIN_MAX: u32 = 2;
+const UNWOKEN_BACKOFFS_MAX: u32 = 2;
 /// The same after this many back-offs in all: at each wake-up another run may take the lock first.
-const ASIDES_MAX: u32 = 64;
+const BACKOFFS_MAX: u32 = 64;
 
 /// How one run of a transaction ended.
 pub(crate) enum Run<T> {
     /// It has its place.
     Placed(T, Committed),
-    /// It had no effect, so that others can go on. The transaction is to run again, at once or after a rest (a rest of
+    /// It had no effect, so that others can go on. The transaction is to run again, at once or after a back-off (of
     /// zero: after others have had their turn).
     Again(Option<Duration>),
     /// The transaction is still open: what it read has to be durable before its error, or the payload of its body's
@@ -37,7 +36,7 @@ pub(crate) enum Run<T> {
 }
 
 impl<T> Run<T> {
-    /// The transaction's outcome, if this run was its last; otherwise the rest before the next one.
+    /// The transaction's outcome, if this run was its last; otherwise the back-off before the next one.
     pub(crate) fn outcome(self, core: &Core) -> std::result::Result<Outcome<T>, Option<Duration>> {
         match self {
             Run::Placed(value, mut committed) => {
@@ -45,7 +44,7 @@ impl<T> Run<T> {
                 committed.give_back(core);
                 Ok(Outcome::placed(value, ticket))
             }
-            Run::Again(rest) => Err(rest),
+            Run::Again(backoff) => Err(backoff),
             Run::Failed(None, failure) => Ok(Outcome::failed(failure, None)),
             Run::Failed(Some(transaction), failure) => Ok(transaction.failed(failure)),
         }
@@ -67,13 +66,13 @@ pub(crate) struct Runs {
     retries: Retries,
     /// The stage of the run that began last.
     stage: Option<Stage>,
-    /// How many runs only asked for locks and stepped aside; and how many of their back-offs ended without a wake-up.
-    asides: u32,
-    in_vain: u32,
-    /// When the run stepped aside, if it is backing off; and how much of its back-offs counts for the time-out of the
+    /// How many runs only asked for locks and then backed off; and how many of the back-offs ended without a wake-up.
+    backoffs: u32,
+    unwoken: u32,
+    /// Since when the transaction backs off, if it does; and how much of its back-offs counts for the time-out of the
     /// wait in the lock's queue that follows them.
-    aside_since: Option<Moment>,
-    rests: Duration,
+    backoff_since: Option<Moment>,
+    backed_off: Duration,
     /// When the first run began.
     pub(super) started: Option<Moment>,
     /// The waits of their thread before the first run.
@@ -94,10 +93,10 @@ impl Runs {
         Runs {
             retries: Retries::default(),
             stage: None,
-            asides: 0,
-            in_vain: 0,
-            aside_since: None,
-            rests: Duration::ZERO,
+            backoffs: 0,
+            unwoken: 0,
+            backoff_since: None,
+            backed_off: Duration::ZERO,
             started: None,
             waits,
             lock_wait_ns: 0,
@@ -114,8 +113,8 @@ impl Runs {
 
     /// Whether the run has read without locks and what it read has changed since: this may be the cause of an error or
     /// a panic.
-    pub(crate) fn is_spoiled(&self, transaction: &mut Transaction<'static>) -> bool {
-        self.stage == Some(Stage::Optimistic) && transaction.context().is_spoiled()
+    pub(crate) fn is_invalidated(&self, transaction: &mut Transaction<'static>) -> bool {
+        self.stage == Some(Stage::Optimistic) && transaction.context().is_invalidated()
     }
 
     /// Whether the next run is to wait at its commit if it straddles a black/white checkpoint.
@@ -137,38 +136,38 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// Whether a run that has done nothing yet may step aside for a lock, instead of waiting in the lock's queue: its
-    /// lock policy is to wait, fewer than [`ASIDE_IN_VAIN_MAX`] of its back-offs ended without a wake-up, there were
-    /// fewer than [`ASIDES_MAX`] of them, and its time-out leaves time for another one.
-    pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
+    /// Whether a run that has done nothing yet may back off for a lock, instead of waiting in the lock's queue: its
+    /// lock policy is to wait, fewer than [`UNWOKEN_BACKOFFS_MAX`] of its back-offs ended without a wake-up, there were
+    /// fewer than [`BACKOFFS_MAX`] of them, and its time-out leaves time for another one.
+    pub(crate) fn may_back_off(&self, context: &Context) -> bool {
         context.choices.lock_wait == LockPolicy::Wait
-            && self.in_vain < ASIDE_IN_VAIN_MAX
-            && self.asides < ASIDES_MAX
-            && self.rests + ASIDE <= context.choices.lock_timeout / 4
+            && self.unwoken < UNWOKEN_BACKOFFS_MAX
+            && self.backoffs < BACKOFFS_MAX
+            && self.backed_off + BACKOFF <= context.choices.lock_timeout / 4
     }
 
     /// Ends a run that has only asked for locks. Its back-off counts as a wait for a lock.
-    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
+    pub(crate) fn back_off(&mut self, mut transaction: Transaction<'static>) {
         let context = transaction.context();
         let now = context.core.clock.now();
         context.end_undone();
         self.lock_wait_ns += context.lock_wait_ns;
         self.note_canceller(context);
-        (self.asides, self.aside_since) = (self.asides + 1, Some(now));
+        (self.backoffs, self.backoff_since) = (self.backoffs + 1, Some(now));
     }
 
-    /// Begins the next run after a back-off; `was_called` says whether an ending call woke it.
-    pub(crate) fn come_back(&mut self, now: Moment, was_called: bool) {
-        let Some(since) = self.aside_since.take() else { return };
-        let rested = now - since;
-        self.lock_wait_ns += rested.as_nanos() as u64;
-        self.rests += rested.min(ASIDE);
-        self.in_vain += u32::from(!was_called);
+    /// Begins the next run after a back-off; `was_woken` says whether an ending call woke it.
+    pub(crate) fn end_backoff(&mut self, now: Moment, was_woken: bool) {
+        let Some(since) = self.backoff_since.take() else { return };
+        let time = now - since;
+        self.lock_wait_ns += time.as_nanos() as u64;
+        self.backed_off += time.min(BACKOFF);
+        self.unwoken += u32::from(!was_woken);
     }
 
     /// How long it has backed off so far. From now on it waits in the lock's queue.
-    pub(crate) fn take_rests(&mut self) -> Duration {
-        std::mem::take(&mut self.rests)
+    pub(crate) fn take_backed_off(&mut self) -> Duration {
+        std::mem::take(&mut self.backed_off)
     }
 
     /// For a run that is not the last: its canceller cancels the next run too, if it has not done so already.
@@ -182,10 +181,10 @@ impl Runs {
     pub(crate) fn again<T>(
         &mut self,
         mut transaction: Transaction<'static>,
-        rest: Option<Duration>,
+        backoff: Option<Duration>,
     ) -> Run<T> {
         self.note_canceller(transaction.context());
-        Run::Again(rest)
+        Run::Again(backoff)
     }
 
     /// Begins the next run of a transaction.
@@ -226,7 +225,7 @@ impl Runs {
                     std::mem::forget(transaction);
                     return Run::Placed(value, committed);
                 }
-                Err(_) if self.is_spoiled(&mut transaction) => return self.again(transaction, None),
+                Err(_) if self.is_invalidated(&mut transaction) => return self.again(transaction, None),
                 Err(NoPlace::Straddles) => {
                     self.retries.after_straddling();
                     self.lock_wait_ns += transaction.context().lock_wait_ns;
@@ -238,10 +237,10 @@ impl Runs {
         };
         // A victim reveals nothing of what it read: it runs again.
         if matches!(error, Error::Deadlock { .. })
-            && let Some(rest) = self.retries.after_deadlock(deadlocks_allowed(core, &mut transaction))
+            && let Some(backoff) = self.retries.after_deadlock(deadlocks_allowed(core, &mut transaction))
         {
             self.lock_wait_ns += transaction.give_up();
-            return self.again(transaction, Some(rest));
+            return self.again(transaction, Some(backoff));
         }
         Run::Failed(Some(transaction), Failure::Error(error))
     }

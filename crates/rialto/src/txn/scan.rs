@@ -8,7 +8,7 @@ use super::read::{RowKey, view};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::CurrentRow;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
@@ -219,7 +219,7 @@ impl Context {
                 }
             }
         }
-        let mut there = matches!(self.stored(slot, record), CurrentRow::Stored(_));
+        let mut there = matches!(self.stored(slot, record), CurrentLocation::Stored(_));
         self.tables.at(slot).store.read(record, body);
         if which != WhichIndex::Primary {
             self.key_of_body(slot, there, body);
@@ -230,7 +230,7 @@ impl Context {
         // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
         // yet.
         if let Some(own) = self.find_own(slot) {
-            there = self.read_place_into(slot, CurrentRow::Own(own), body)
+            there = self.read_at_into(slot, CurrentLocation::Own(own), body)
                 && (fault_injection::is_on("own-entry-taken-for-its-row")
                     || self.row_has_key(slot, which, entry, body));
         }
@@ -249,14 +249,14 @@ impl Context {
         if which == WhichIndex::Primary {
             self.key.clear();
             self.key.extend_from_slice(entry);
-            let place = self.seek(slot, mode)?;
-            return Ok(self.read_place_into(slot, place, body));
+            let location = self.seek(slot, mode)?;
+            return Ok(self.read_at_into(slot, location, body));
         }
         let mut refused: Option<(RowLocation, Key)> = None;
         loop {
             let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
-            let place = self.seek(slot, mode)?;
-            if self.read_place_into(slot, place, body) && self.row_has_key(slot, which, entry, body) {
+            let location = self.seek(slot, mode)?;
+            if self.read_at_into(slot, location, body) && self.row_has_key(slot, which, entry, body) {
                 return Ok(true);
             }
             // The entry was followed before the lock was held: it may have gone since, or lead to another row. If the

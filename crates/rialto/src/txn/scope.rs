@@ -47,7 +47,7 @@ pub(crate) struct Scope {
     /// The prefix of the keys that the action may touch.
     prefix: Key,
     /// The action's first access outside of its scope, in words.
-    strayed: Option<Box<str>>,
+    out_of_scope: Option<Box<str>>,
 }
 
 impl Scope {
@@ -148,7 +148,7 @@ impl Scope {
     #[inline]
     pub fn end(&mut self) -> Option<Box<str>> {
         self.on = None;
-        self.strayed.take()
+        self.out_of_scope.take()
     }
 
     /// Whether all keys between these bounds begin as the identifier's keys do.
@@ -191,13 +191,13 @@ impl Context {
     fn check_key(&mut self, slot: u32, touch: Touch) -> Result<()> {
         let Scope { on: Some(reach), prefix, .. } = &self.scope else { return Ok(()) };
         if self.tables.id(slot) != reach.table.id() {
-            return self.stray_to_table(slot, touch);
+            return self.refuse_table(slot, touch);
         }
         if reach.which != WhichIndex::Primary {
-            return self.stray(format!("{} {}, {ENTRIES_ONLY}", verb(touch), self.print_row(slot)));
+            return self.refuse_access(format!("{} {}, {ENTRIES_ONLY}", verb(touch), self.print_row(slot)));
         }
         if reach.by_columns {
-            return self.stray(format!(
+            return self.refuse_access(format!(
                 "{} {} by the hidden number, which says nothing of where a row belongs: leave the identifier out",
                 verb(touch),
                 self.print_row(slot)
@@ -206,7 +206,11 @@ impl Context {
         if self.key.starts_with(prefix) {
             return Ok(());
         }
-        self.stray(format!("{} {}, which its identifier does not begin", verb(touch), self.print_row(slot)))
+        self.refuse_access(format!(
+            "{} {}, which its identifier does not begin",
+            verb(touch),
+            self.print_row(slot)
+        ))
     }
 
     #[inline(never)]
@@ -221,7 +225,7 @@ impl Context {
             return Ok(());
         }
         let row = table.schema.print_first_columns(&first);
-        self.stray(format!("wrote a row {row}, which its identifier does not begin"))
+        self.refuse_access(format!("wrote a row {row}, which its identifier does not begin"))
     }
 
     /// An error unless the table may be touched at all. It is checked before anything of the table is locked.
@@ -229,7 +233,7 @@ impl Context {
         match self.scope.on {
             Some(reach) if reach.table != table.key() => {
                 let slot = self.find_table(table)?;
-                self.stray_to_table(slot, touch)
+                self.refuse_table(slot, touch)
             }
             _ => Ok(()),
         }
@@ -246,11 +250,11 @@ impl Context {
         let Some(reach) = self.scope.on else { return Ok(()) };
         let index = self.tables.at(slot).schema.key_shape(which).name();
         if reach.which != WhichIndex::Primary && !(entries && which == reach.which) {
-            return self.stray(format!("read rows by \"{index}\", {ENTRIES_ONLY}"));
+            return self.refuse_access(format!("read rows by \"{index}\", {ENTRIES_ONLY}"));
         }
         let leads = which == reach.which && !reach.by_columns;
         if !leads && !self.tables.at(slot).schema.begins_with_routing_fields(which, reach.parts) {
-            return self.stray(format!(
+            return self.refuse_access(format!(
                 "read by \"{index}\", whose keys do not begin with the columns of its identifier: make that an action on \
                  the index (Action::on_index)"
             ));
@@ -264,7 +268,7 @@ impl Context {
             Bound::Unbounded => none.to_owned(),
         };
         let (from, to) = (print(bounds.0, "the beginning"), print(bounds.1, "the end"));
-        self.stray(format!(
+        self.refuse_access(format!(
             "read keys of \"{index}\" from {from} to {to}, which its identifier does not all begin"
         ))
     }
@@ -273,20 +277,21 @@ impl Context {
     pub fn stay_off_definitions(&mut self) -> Result<()> {
         match self.scope.is_on() {
             false => Ok(()),
-            true => self.stray("changed definitions, which only a plain closure may (Flow::of)".to_owned()),
+            true => self
+                .refuse_access("changed definitions, which only a plain closure may (Flow::of)".to_owned()),
         }
     }
 
-    fn stray_to_table<T>(&mut self, slot: u32, touch: Touch) -> Result<T> {
+    fn refuse_table<T>(&mut self, slot: u32, touch: Touch) -> Result<T> {
         let to = if touch == Touch::Write { " to" } else { "" };
         let (other, verb) = (self.tables.at(slot).name().to_owned(), verb(touch));
-        self.stray(format!("{verb}{to} table \"{other}\": make that an action of its own"))
+        self.refuse_access(format!("{verb}{to} table \"{other}\": make that an action of its own"))
     }
 
     #[cold]
     #[inline(never)]
-    fn stray<T>(&mut self, what: String) -> Result<T> {
-        let reach = self.scope.on.expect("only an action strays");
+    fn refuse_access<T>(&mut self, what: String) -> Result<T> {
+        let reach = self.scope.on.expect("only an action has a scope");
         let table = self.tables.find_key(reach.table).map(|slot| &self.tables.at(slot).schema);
         let action = match table {
             Some(schema) => {
@@ -307,7 +312,7 @@ impl Context {
             None => "action".to_owned(),
         };
         let reason = format!("its {action} {what}");
-        self.scope.strayed.get_or_insert_with(|| reason.as_str().into());
+        self.scope.out_of_scope.get_or_insert_with(|| reason.as_str().into());
         Err(Error::Unsupported { what: reason })
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
-use crate::commit::write_set::CurrentRow;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
@@ -270,16 +270,16 @@ impl Context {
 
     /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
     #[inline(never)]
-    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
-        let place = self.seek_key(slot, mode)?;
-        if unlikely(matches!(place, CurrentRow::Absent(_))) && self.keeps_number_absent(slot)? {
+    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
+        let location = self.seek_key(slot, mode)?;
+        if unlikely(matches!(location, CurrentLocation::Absent(_))) && self.keeps_number_absent(slot)? {
             return self.seek_key(slot, mode);
         }
-        Ok(place)
+        Ok(location)
     }
 
     #[inline(always)]
-    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
+    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
         match self.row_locking(slot, mode) {
             RowLocking::InPlace => self.seek_thin(slot, mode),
             RowLocking::Covered | RowLocking::ByName => self.seek_slowly(slot, mode),
@@ -307,10 +307,10 @@ impl Context {
     }
 
     /// The same in the central form and the local one, or under a lock on the table.
-    fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
+    fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
         // What this transaction writes it has locked exclusively.
         if let Some(position) = self.find_own(slot) {
-            return Ok(CurrentRow::Own(position));
+            return Ok(CurrentLocation::Own(position));
         }
         if !self.is_covered(slot, mode) && !self.scope.has_locked(slot, &self.key, mode) {
             self.lock_name(slot, mode)?;
@@ -318,10 +318,10 @@ impl Context {
         Ok(self.find(slot))
     }
 
-    fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
+    fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
         let found = self.look_up(slot, WhichIndex::Primary, None);
         if let Some(position) = self.find_own(slot) {
-            return Ok(CurrentRow::Own(position));
+            return Ok(CurrentLocation::Own(position));
         }
         let mut since = None;
         let Some(record) = found.location() else {
@@ -343,7 +343,7 @@ impl Context {
         (vacancy, removal): (Vacancy, Lsn),
         mode: RecordMode,
         since: &mut Option<Moment>,
-    ) -> Result<CurrentRow> {
+    ) -> Result<CurrentLocation> {
         self.lock_name_since(slot, mode, since)?;
         if self.tables.at(slot).store.unchanged(WhichIndex::Primary, &vacancy.leaf) {
             return Ok(self.absent(slot, vacancy, removal));
@@ -459,14 +459,14 @@ impl Context {
     }
 
     /// The location of the row of the key in `self.key`, which is locked.
-    pub fn locate(&mut self, slot: u32) -> CurrentRow {
+    pub fn locate(&mut self, slot: u32) -> CurrentLocation {
         match self.find_own(slot) {
-            Some(position) => CurrentRow::Own(position),
+            Some(position) => CurrentLocation::Own(position),
             None => self.find(slot),
         }
     }
 
-    fn find(&mut self, slot: u32) -> CurrentRow {
+    fn find(&mut self, slot: u32) -> CurrentLocation {
         let found = self.look_up(slot, WhichIndex::Primary, None);
         match found.location() {
             Some(record) => self.stored(slot, record),
@@ -474,23 +474,23 @@ impl Context {
         }
     }
 
-    fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> CurrentRow {
+    fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> CurrentLocation {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
         if self.side.noted {
             self.side.note_absence(self.tables.at(slot).primary_id, removal);
         }
-        CurrentRow::Absent(Some(vacancy))
+        CurrentLocation::Absent(Some(vacancy))
     }
 
     /// The location of a record that is locked.
     #[inline]
-    pub fn stored(&mut self, slot: u32, record: RowLocation) -> CurrentRow {
+    pub fn stored(&mut self, slot: u32, record: RowLocation) -> CurrentLocation {
         let table = self.tables.at(slot);
         let row = table.store.row(record);
         if row.is_absent() {
             self.side.note_anything_absent();
-            return CurrentRow::Absent(None);
+            return CurrentLocation::Absent(None);
         }
         let lsn = row.lsn().max(table.floor());
         self.depend(lsn);
@@ -498,7 +498,7 @@ impl Context {
         if self.side.noted && !self.core.locks.keeps_locks_in_records() {
             self.side.note_record(record);
         }
-        CurrentRow::Stored(record)
+        CurrentLocation::Stored(record)
     }
 
     /// This transaction's own newest write to the row of the key in `self.key`.

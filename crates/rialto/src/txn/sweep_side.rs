@@ -62,7 +62,7 @@ impl Context {
         side.let_go(&core.storage);
     }
 
-    /// The sweep whose copy will have everything that the transaction writes, because its place is behind the redo
+    /// The sweep whose copy will have everything that the transaction writes, because its place is after the redo
     /// start of that sweep's checkpoint.
     pub fn held_by(&self) -> Option<u32> {
         self.side.held_by

@@ -11,7 +11,7 @@ use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::CurrentRow;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::isolate::{RecordMode, SpanRef};
 use crate::row::{IndexRef, IntoKey, Key, KeyShape, Row, RowView, WhichIndex};
@@ -146,8 +146,9 @@ impl Context {
             true => self.read_row_unlocked(slot, which, Some(entry), None, &mut body),
             false => self.lock_entry(slot, which, entry, mode).map(|probe| match probe {
                 Some(Probe::Present(record)) => {
-                    let place = self.stored(slot, record);
-                    !matches!(place, CurrentRow::Absent(_)) && self.read_place_into(slot, place, &mut body)
+                    let location = self.stored(slot, record);
+                    !matches!(location, CurrentLocation::Absent(_))
+                        && self.read_at_into(slot, location, &mut body)
                 }
                 Some(Probe::Absent { .. }) | None => false,
             }),

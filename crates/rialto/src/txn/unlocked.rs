@@ -9,7 +9,7 @@
 //! - a writer of which a part was seen (a record, or a removal from an index) had either applied all of itself by that
 //!   moment, or still held its locks when the words were checked again.
 //!
-//! Readers write nothing that others share. A reader whose check fails is *spoiled*: it runs again, with locks. All
+//! Readers write nothing that others share. A reader whose check fails is *invalidated*: it runs again, with locks. All
 //! reads are checked again after each of the first reads, and later each time that their number has doubled, so that a
 //! body does not go on for long with reads that do not fit together. A reader that chooses to write is no longer a
 //! reader ([`Context::read_locked`]).
@@ -35,7 +35,7 @@ const TRIES: u32 = 3;
 #[derive(Default)]
 pub(crate) struct UnlockedReads {
     active: bool,
-    spoiled: bool,
+    invalidated: bool,
     records: Vec<SeenRow>,
     /// Leaves of the indexes of tables; the number is the table's position in the transaction's list of tables.
     leaves: Vec<(u32, WhichIndex, Leaf)>,
@@ -73,9 +73,9 @@ impl UnlockedReads {
         Some(())
     }
 
-    /// Whether it has found itself spoiled.
+    /// Whether it has found that its reads are invalidated.
     pub fn runs_again(&self) -> bool {
-        self.spoiled
+        self.invalidated
     }
 }
 
@@ -84,7 +84,7 @@ impl Context {
     pub fn read_unlocked(&mut self, active: bool) {
         let reads = &mut self.reads;
         reads.active = active && self.core.locks.keeps_locks_in_records();
-        reads.spoiled = false;
+        reads.invalidated = false;
         reads.records.clear();
         reads.leaves.clear();
     }
@@ -94,8 +94,8 @@ impl Context {
     /// place. A transaction that has read without locks runs again.
     pub fn read_locked(&mut self) -> Result<()> {
         let reads = &mut self.reads;
-        if reads.spoiled || !reads.records.is_empty() || !reads.leaves.is_empty() {
-            return self.spoil();
+        if reads.invalidated || !reads.records.is_empty() || !reads.leaves.is_empty() {
+            return self.invalidate();
         }
         reads.active = false;
         Ok(())
@@ -103,11 +103,11 @@ impl Context {
 
     /// Whether another transaction has changed what this one has read without locks, so that it has to run again. It is
     /// asked at the end, however the transaction ends.
-    pub fn is_spoiled(&mut self) -> bool {
-        if self.reads.active && !self.reads.spoiled {
-            self.reads.spoiled = !self.reads_hold();
+    pub fn is_invalidated(&mut self) -> bool {
+        if self.reads.active && !self.reads.invalidated {
+            self.reads.invalidated = !self.reads_hold();
         }
-        self.reads.spoiled
+        self.reads.invalidated
     }
 
     fn reads_hold(&self) -> bool {
@@ -125,24 +125,24 @@ impl Context {
     }
 
     #[cold]
-    pub fn spoil<T>(&mut self) -> Result<T> {
-        self.reads.spoiled = true;
+    pub fn invalidate<T>(&mut self) -> Result<T> {
+        self.reads.invalidated = true;
         let waiting_for = "nothing: it has read without locks, and runs again with them".to_owned();
         let error = Error::Deadlock { waiting_for };
         self.doom(error.clone());
         Err(error)
     }
 
-    pub fn look_again(&mut self) -> Result<()> {
+    pub fn recheck(&mut self) -> Result<()> {
         let reads = self.reads.records.len() + self.reads.leaves.len();
         let due = reads <= LOOKED_AT_EACH || reads.is_power_of_two();
-        if reads > READS_MAX || due && !self.reads_hold() { self.spoil() } else { Ok(()) }
+        if reads > READS_MAX || due && !self.reads_hold() { self.invalidate() } else { Ok(()) }
     }
 
     /// Notes a leaf that a scan has read.
     pub fn note_leaf(&mut self, slot: u32, which: WhichIndex, leaf: Leaf) -> Result<()> {
         self.reads.leaves.push((slot, which, leaf));
-        self.look_again()
+        self.recheck()
     }
 
     /// Reads the row that an index leads to from `entry` (`None`: the key in `self.key`) into `body`; `known` is what a
@@ -174,13 +174,13 @@ impl Context {
                 Unlocked::Read(seen, lsn) => {
                     self.depend(lsn.max(floor));
                     self.reads.records.push(seen);
-                    self.look_again()?;
+                    self.recheck()?;
                     return Ok(true);
                 }
                 Unlocked::Changing => {}
                 Unlocked::Locked => break,
             }
         }
-        self.spoil()
+        self.invalidate()
     }
 }

@@ -11,7 +11,7 @@ use super::read::RowKey;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::commit::redo;
-use crate::commit::write_set::{CurrentRow, Effect, Mark, TargetRow, Write, WriteKind};
+use crate::commit::write_set::{CurrentLocation, Effect, Mark, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
@@ -44,22 +44,22 @@ impl Context {
     /// Locks the row of the key in `self.key` exclusively. `None` if there is no row of this key.
     #[inline]
     pub(super) fn target(&mut self, slot: u32) -> Result<Option<TargetRow>> {
-        let place = self.seek(slot, RecordMode::Exclusive)?;
-        let there = match place {
-            CurrentRow::Stored(_) => true,
-            CurrentRow::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
-            CurrentRow::Absent(_) => false,
+        let location = self.seek(slot, RecordMode::Exclusive)?;
+        let there = match location {
+            CurrentLocation::Stored(_) => true,
+            CurrentLocation::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
+            CurrentLocation::Absent(_) => false,
         };
-        Ok(there.then_some(TargetRow { slot, place }))
+        Ok(there.then_some(TargetRow { slot, location }))
     }
 
     /// Where the row of a target lies.
     #[inline]
-    pub(super) fn record_of(&self, place: CurrentRow) -> RowLocation {
-        match place {
-            CurrentRow::Own(position) => self.writes.get(position).final_location(),
-            CurrentRow::Stored(record) => record,
-            CurrentRow::Absent(_) => unreachable!("a target is there"),
+    pub(super) fn record_of(&self, location: CurrentLocation) -> RowLocation {
+        match location {
+            CurrentLocation::Own(position) => self.writes.get(position).final_location(),
+            CurrentLocation::Stored(record) => record,
+            CurrentLocation::Absent(_) => unreachable!("a target is there"),
         }
     }
 
@@ -89,8 +89,8 @@ impl Context {
 
     /// Enters a write, whose redo record is in the packet.
     #[inline]
-    pub(super) fn push_write(&mut self, target: TargetRow, effect: Effect, placed: redo::RecordAt) {
-        let write = Write::new(self.tables.at(target.slot), target, effect, placed);
+    pub(super) fn push_write(&mut self, target: TargetRow, effect: Effect, record_at: redo::RecordAt) {
+        let write = Write::new(self.tables.at(target.slot), target, effect, record_at);
         self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }
 
@@ -98,8 +98,8 @@ impl Context {
     pub(super) fn push_put(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let placed = redo::write_put(packet, table.id, &self.key, table.numbered, &self.body);
-        self.push_write(target, effect, placed);
+        let record_at = redo::write_put(packet, table.id, &self.key, table.numbered, &self.body);
+        self.push_write(target, effect, record_at);
     }
 
     /// Pushes a write of the fields in `self.patches`.
@@ -107,8 +107,8 @@ impl Context {
     pub(super) fn push_patch(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot).id;
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let placed = redo::write_patch(packet, table, &self.key, &self.patches);
-        self.push_write(target, effect, placed);
+        let record_at = redo::write_patch(packet, table, &self.key, &self.patches);
+        self.push_write(target, effect, record_at);
     }
 
     /// The long way to a row that is about to be changed; as [`Context::target_of`].
@@ -290,7 +290,7 @@ impl Transaction<'_> {
             // The edit is named once, so that it is compiled into this function.
             let (target, record, body_known) = match reached {
                 Some((slot, record)) => {
-                    (TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)
+                    (TargetRow { slot, location: CurrentLocation::Stored(record) }, record, false)
                 }
                 None => {
                     cold_path();

@@ -148,7 +148,7 @@ fn change(db: &Database, table: &Table, letter: char) -> Result<(), Error> {
     db.transact(|tx| (0..ROWS).try_for_each(|id| tx.update(table, id, &[(1, text())]).map(drop)))
 }
 
-/// The log ends before a last file with this many bytes behind its header, and the next opening would measure writes
+/// The log ends before a last file with this many bytes after its header, and the next opening would measure writes
 /// there.
 fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
     let disk = FaultyDisk::new(1);

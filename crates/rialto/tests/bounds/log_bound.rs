@@ -170,7 +170,7 @@ fn a_transaction_that_waits_for_room_begins_the_checkpoint() {
     }
 }
 
-/// Files keep the size of their opening. Those of a higher bound are gone when the log has gone on behind them.
+/// Files keep the size of their opening. Those of a higher bound are gone when the log has gone on after them.
 #[test]
 fn a_directory_opens_under_another_bound_and_goes_on_there() {
     let disk = MemoryDisk::new();

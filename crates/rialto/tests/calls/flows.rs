@@ -15,8 +15,8 @@ use rialto::{
 use crate::common::engines;
 
 mod definitions;
+mod out_of_scope;
 mod stale;
-mod strays;
 
 const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);
 

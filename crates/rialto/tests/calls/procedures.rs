@@ -199,7 +199,7 @@ fn an_action_keeps_to_its_table_identifier_and_mode() {
         |name: &str, flow: Action| db.register(Procedure::new(name, [ColumnType::Int4], flow)).unwrap();
     register("reads", Action::shared("branches", move |tx, arguments, _| set(tx, arguments)));
     register(
-        "strays",
+        "leaves_scope",
         Action::exclusive("branches", move |tx, arguments, _| set(tx, arguments)).by_argument(0),
     );
     register(
@@ -212,14 +212,14 @@ fn an_action_keeps_to_its_table_identifier_and_mode() {
     register("whole", Action::exclusive("branches", move |tx, arguments, _| set(tx, arguments)));
     let branch = |nth: i32| [Value::Int4(nth)];
     assert!(reason(db.call("reads", &branch(1))).contains("is in shared mode"));
-    let strayed = reason(db.call("strays", &branch(0)));
-    assert!(strayed.contains("which its identifier does not begin"), "{strayed}");
+    let refused = reason(db.call("leaves_scope", &branch(0)));
+    assert!(refused.contains("which its identifier does not begin"), "{refused}");
     let elsewhere = reason(db.call("elsewhere", &branch(0)));
     assert!(elsewhere.contains("wrote to table \"branches\""), "{elsewhere}");
     let branches = db.table("branches").unwrap();
     let balance = || db.read(|tx| tx.get(&branches, 1)?.expect("a branch").get("balance")).unwrap();
     assert_eq!(balance(), Value::Int8(0), "what is refused leaves nothing");
-    db.call("strays", &branch(1)).unwrap();
+    db.call("leaves_scope", &branch(1)).unwrap();
     assert_eq!(balance(), Value::Int8(9));
     db.call("whole", &branch(0)).unwrap();
     let read_only = TxOptions { read_only: true, ..TxOptions::default() };

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 
 use crate::common::quiet::{count, open, options, put, things};
 use crate::common::{engines, quiet};
-use rialto::backup::{Archive, BACKUP_FILE, Backup, Restore, RestoreReport, RestoreTo, restore};
+use rialto::backup::{
+    Archive, BACKUP_FILE, Backup, BytesDone, CopyObserver, Restore, RestoreReport, RestoreTo, restore,
+};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, BackupReport, Checkpointing, Database, Durability, Engine, Error, Logging, Lsn,
-    OpenError, Options, Procedure, Savepoint, Scan, Table, TableDef, Transaction, TxOptions,
+    Action, BackupKind, BackupOptions, BackupReport, Checkpointing, Database, Durability, Engine, Error,
+    Logging, Lsn, OpenError, Options, Procedure, Savepoint, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 mod cut_short;
+mod progress;
 mod streams;
 
 fn backup_on(disk: &Arc<MemoryDisk>, name: &str) -> Backup {

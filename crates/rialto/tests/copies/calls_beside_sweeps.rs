@@ -2,7 +2,7 @@
 //! packets that the copy lacks, and no others, of whatever kind.
 //!
 //! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only
-//! segments behind that place, is white: the copy has all of it, and its place is behind the redo start.
+//! segments after that place, is white: the copy has all of it, and its place is after the redo start.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -260,7 +260,7 @@ fn change_home(disk: &dyn Disk, change: impl Fn(&mut [u8])) {
     }
 }
 
-/// An earlier program noted only for calls that the copy has them. Behind values, which may be in the copy as well,
+/// An earlier program noted only for calls that the copy has them. After values, which may be in the copy as well,
 /// that is refused; where there are none it suffices.
 #[test]
 fn a_copy_that_does_not_name_the_values_that_it_holds() {

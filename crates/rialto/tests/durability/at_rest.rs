@@ -83,7 +83,7 @@ fn what_is_committed_comes_to_disk_when_nothing_else_happens() {
                 over.store(true, Ordering::SeqCst);
             });
             let before_them = std::mem::replace(&mut last, places.into_inner());
-            let what = format!("{about}: the commits behind place {before_them} up to {last}");
+            let what = format!("{about}: the commits after place {before_them} up to {last}");
             // Ten thousand times the interval, and longer than a machine stands still.
             within(Duration::from_secs(60), &what, || written() - before >= last - before_them);
             rounds.fetch_add(1, Ordering::Relaxed);

@@ -116,13 +116,13 @@ pub fn outcome_of(outcome: Result<(Vec<Value>, Durability)>) -> Result<Outcome> 
         Err(Error::ReadOnly) => Outcome::ReadOnly,
         Err(Error::WriteSetTooLarge { .. }) => Outcome::TooLarge,
         Err(Error::Cancelled) => Outcome::Cancelled,
-        Err(error) if is_stray(&error) => Outcome::Strayed,
+        Err(error) if is_out_of_scope(&error) => Outcome::OutOfScope,
         Err(error) => return Err(error),
     })
 }
 
 /// Whether an action was refused because it has gone to another dataset.
-pub fn is_stray(error: &Error) -> bool {
+pub fn is_out_of_scope(error: &Error) -> bool {
     matches!(error, Error::Procedure { reason, .. } if reason.ends_with("which its identifier does not begin"))
 }
 

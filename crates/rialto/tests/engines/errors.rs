@@ -2,7 +2,7 @@
 
 use rialto::{Error, Options};
 
-use super::databases::{LOG, MEMORY, is_stray};
+use super::databases::{LOG, MEMORY, is_out_of_scope};
 
 /// The name of an error that a transaction may get under these options; none for an error that may not come. An error
 /// that the transaction asks for itself (a cancellation) is not among them.
@@ -14,7 +14,7 @@ pub fn name_of(error: &Error, options: &Options) -> Option<&'static str> {
         Error::ReadOnly => "refused writes",
         Error::NoSuchTable { .. } => "tables gone",
         Error::NoSuchIndex { .. } => "indexes gone",
-        error if is_stray(error) => "strayed",
+        error if is_out_of_scope(error) => "out of scope",
         Error::Timeout { .. } => "timed out",
         Error::LockTimeout { .. } => "lock time-outs",
         Error::Deadlock { .. } => "deadlocks",

@@ -103,7 +103,7 @@ fn note(outcome: &Outcome, tally: &mut Tally) {
     tally.note(match outcome {
         Outcome::Given(..) => "committed",
         Outcome::TooLarge => "too large",
-        Outcome::Strayed => "strayed",
+        Outcome::OutOfScope => "out of scope",
         Outcome::Cancelled => "cancelled",
         _ => "refused",
     });
@@ -180,7 +180,7 @@ fn every_engine_does_what_the_flow_says() {
         "caught errors",
         "caught that they write too much",
         "refused",
-        "strayed",
+        "out of scope",
         "cancelled",
     ];
     rounds_until_met("engines against a model", &expected, round);

@@ -31,7 +31,7 @@ const PLANS: u64 = 8;
 
 /// The permitted errors of calls. Nothing else hinders them: deadlocks are run again, and no wait for a lock reaches
 /// its limit.
-const MAY_FAIL: [&str; 4] = ["duplicate keys", "aborted by bodies", "refused writes", "strayed"];
+const MAY_FAIL: [&str; 4] = ["duplicate keys", "aborted by bodies", "refused writes", "out of scope"];
 
 /// A call that has committed.
 struct Committed {

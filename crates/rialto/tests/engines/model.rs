@@ -49,7 +49,7 @@ pub enum Outcome {
     ReadOnly,
     TooLarge,
     /// An action has accessed another dataset than its own.
-    Strayed,
+    OutOfScope,
     Cancelled,
 }
 
@@ -60,7 +60,7 @@ enum Failure {
     Aborted,
     ReadOnly,
     TooLarge,
-    Strayed,
+    OutOfScope,
     Cancelled,
     /// Whether it fails depends on the exact number of bytes of its write set.
     Unsure,
@@ -116,7 +116,7 @@ impl Model {
                     Failure::Aborted => Some(Outcome::Aborted),
                     Failure::ReadOnly => Some(Outcome::ReadOnly),
                     Failure::TooLarge => Some(Outcome::TooLarge),
-                    Failure::Strayed => Some(Outcome::Strayed),
+                    Failure::OutOfScope => Some(Outcome::OutOfScope),
                     Failure::Cancelled => Some(Outcome::Cancelled),
                     Failure::Unsure => None,
                 };
@@ -209,7 +209,7 @@ impl Run<'_> {
         }
         match (outcome, bound) {
             (Ok(()), Ok(())) => Ok(()),
-            (Err(failed @ (Failure::Strayed | Failure::Cancelled)), Ok(())) => Err(failed),
+            (Err(failed @ (Failure::OutOfScope | Failure::Cancelled)), Ok(())) => Err(failed),
             (Err(_), Err(_)) | (_, Err(Failure::Unsure)) => Err(Failure::Unsure),
             (Err(_), Ok(())) | (Ok(()), Err(_)) if it.caught => {
                 self.outputs.truncate(outputs);
@@ -286,7 +286,7 @@ fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run<'_>)
             let to = (to.unwrap_or(a), it.b);
             let (first, second) = run.dataset;
             if first.is_some_and(|first| first != to.0) || second.is_some_and(|second| second != to.1) {
-                return Err(Failure::Strayed);
+                return Err(Failure::OutOfScope);
             }
             if is_taken(rows, Some((a, b))) || to != (a, b) && rows.contains_key(&to) {
                 return Err(Failure::Duplicate);

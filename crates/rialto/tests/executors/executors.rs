@@ -217,9 +217,9 @@ fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
         let failed = db.call("fails", &ints(keys)).unwrap_err();
         assert!([Error::aborted("the first"), Error::aborted("the second")].contains(&failed), "{failed}");
     }
-    pair(&db, "stray", [put::<0>, put::<0>]);
-    let strayed = db.call("stray", &ints([1, 12])).unwrap_err();
-    assert!(strayed.to_string().contains("identifier"), "{strayed}");
+    pair(&db, "leaves_scope", [put::<0>, put::<0>]);
+    let refused = db.call("leaves_scope", &ints([1, 12])).unwrap_err();
+    assert!(refused.to_string().contains("identifier"), "{refused}");
     assert_eq!(rows(&db), 0);
 }
 

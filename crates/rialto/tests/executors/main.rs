@@ -1,6 +1,6 @@
 //! The data-oriented engine: executors, the threads that own them, routing, and slow bodies.
 
-mod aside;
+mod backoff;
 #[path = "../common/mod.rs"]
 mod common;
 mod ends_beside_bodies;

@@ -6,8 +6,8 @@ use rialto::io::SimulatedDisk;
 use rialto_measure::RunError;
 use rialto_workloads::{card, tatp, tpcc};
 
-use super::{BenchArgs, CheckpointName, DiskName, LoggingName, PACKETS_MAX, PACKETS_SPARE, WorkloadName};
-use crate::args::{DurabilityName, EngineName};
+use super::{BenchArgs, DiskName, LoggingName, PACKETS_MAX, PACKETS_SPARE, WorkloadName};
+use crate::args::{CheckpointName, DurabilityName};
 
 /// The options that bare commit sequences take.
 const COMMIT_OPTIONS: [&str; 22] = [
@@ -98,27 +98,8 @@ impl BenchArgs {
                     .to_owned(),
             );
         }
-        match self.engine {
-            EngineName::Conventional if self.executors.is_some() || self.executor_threads.is_some() => {
-                let option = if self.executors.is_some() { "--executors" } else { "--executor-threads" };
-                return usage(format!(
-                    "{option} does not apply to the conventional engine; available: --engine data-oriented"
-                ));
-            }
-            _ if self.given.has("hand-over") && self.executor_threads.unwrap_or_default() == 0 => {
-                return usage(
-                    "--hand-over does not apply without threads that own executors; available: --executor-threads 1 to 256"
-                        .to_owned(),
-                );
-            }
-            EngineName::DataOriented if self.given.has("locks") => {
-                return usage(
-                    "--locks does not apply to the data-oriented engine, whose executors have lock tables of their own; \
-                     available: --engine conventional"
-                        .to_owned(),
-                );
-            }
-            _ => {}
+        if let Some(misuse) = self.database.misuse() {
+            return usage(misuse);
         }
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
@@ -134,44 +115,16 @@ impl BenchArgs {
                 PACKETS_MAX - PACKETS_SPARE
             ));
         }
-        if self.logging == LoggingName::None && self.checkpoint != CheckpointName::None {
+        if self.logging == LoggingName::None && self.database.checkpoint != CheckpointName::None {
             return usage(
                 "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
                     .to_owned(),
             );
         }
         if self.logging != LoggingName::None
-            && let Some(reason) = Logging::from(self.logging).refuses(self.checkpoint.into())
+            && let Some(reason) = Logging::from(self.logging).refuses(self.database.checkpoint.into())
         {
             return usage(format!("--logging transaction needs --checkpoint tccou, tcbw or none: {reason}"));
-        }
-        if let Some(problem) = self.group_commit.options().problem() {
-            return usage(problem);
-        }
-        let no_checkpoints = self.checkpoint == CheckpointName::None;
-        for (given, option) in [
-            (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
-            (self.sweep_bytes_per_s.is_some(), "--sweep-bytes-per-s"),
-            (self.recovery_within_s.is_some(), "--recovery-within-s"),
-        ] {
-            if given && no_checkpoints {
-                return usage(format!(
-                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou, acbw, tcbw"
-                ));
-            }
-        }
-        let of_black_white = [
-            ("--straddling-retry-us", self.straddling_retry_us.is_some()),
-            ("--straddling-hints", self.straddling_hints.is_some()),
-        ];
-        let is_black_white = matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw);
-        if let Some((option, _)) = of_black_white.iter().find(|(_, is_set)| *is_set && !is_black_white) {
-            return usage(format!(
-                "{option} applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw"
-            ));
-        }
-        if let Some(us) = self.straddling_retry_us.filter(|&us| us > 60_000_000) {
-            return usage(format!("--straddling-retry-us {us}: expected at most 60000000"));
         }
         Ok(())
     }
@@ -259,7 +212,10 @@ impl BenchArgs {
             return Err(format!("--{option} does not apply to {name}; available: card"));
         }
         let has_bare_map = matches!(self.workload, WorkloadName::Tpcb | WorkloadName::Commit);
-        if self.limits && !has_bare_map && (self.in_flight > 1 || self.durability == DurabilityName::Memory) {
+        if self.limits
+            && !has_bare_map
+            && (self.in_flight > 1 || self.database.durability == DurabilityName::Memory)
+        {
             return Err(format!(
                 "--limits does not apply to {name} with tickets or --durability memory: the bare map with a log runs TPC-B; \
                  available: --in-flight 1 --durability disk"

@@ -12,18 +12,15 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
-use rialto::backup::Archive;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Engine, Executors, Options, TransactionServerOptions};
+use rialto::{Options, TransactionServerOptions};
 use rialto_workloads::mix::{Mix, Names};
 use rialto_workloads::{card, tatp, tpcc};
 
 use self::values::regime;
-pub use self::values::{
-    CheckpointName, DiskName, HandOverName, LocksName, LoggingName, Rate, ResidenceName, WorkloadName,
-};
-use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
+pub use self::values::{DiskName, LoggingName, Rate, ResidenceName, WorkloadName};
+use crate::args::{DatabaseArgs, EngineName, seconds};
 
 /// The branches, unless told otherwise.
 pub const SCALE: u32 = 10;
@@ -78,9 +75,6 @@ pub struct BenchArgs {
     /// The workload, which the clients run
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// The engine that runs transactions
-    #[arg(long, value_enum, default_value = "conventional")]
-    pub engine: EngineName,
     /// The number of clients, each a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
@@ -142,15 +136,8 @@ pub struct BenchArgs {
     /// one before waits, for a lock for instance [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub standbys: Option<u32>,
-    /// The durability of commits
-    #[arg(long, value_enum, default_value = "disk")]
-    pub durability: DurabilityName,
-    /// The design of group commit, and its settings
     #[command(flatten)]
-    pub group_commit: GroupCommitArgs,
-    /// How the log is written
-    #[command(flatten)]
-    pub log_writes: LogWritesArgs,
+    pub database: DatabaseArgs,
     /// What a commit writes to the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
@@ -163,66 +150,9 @@ pub struct BenchArgs {
     /// in tpcc
     #[arg(long)]
     pub calls: bool,
-    /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
-    #[arg(long, value_enum, default_value = "fuzzy")]
-    pub checkpoint: CheckpointName,
-    /// The shortest time from the beginning of one checkpoint to the beginning of the next, in seconds [default:
-    /// 30]
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub checkpoint_interval_s: Option<Duration>,
-    /// The longest time that a recovery should take, in seconds. With it, a checkpoint begins when the log to redo
-    /// requires one, and --checkpoint-interval-s is the longest time that a checkpoint takes [default: none]
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub recovery_within_s: Option<Duration>,
-    /// true: a checkpoint copies each segment, and writes the copy; false: it keeps the segment latched while it
-    /// writes it
-    #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
-        default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub spool: bool,
-    /// The number of backup copies of the tables; with three, the database can always do without a damaged one
-    #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
-    pub backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long a transaction that the checkpoint has aborted waits before it runs
-    /// again [default: 1000]
-    #[arg(long, value_name = "US")]
-    pub straddling_retry_us: Option<u64>,
-    /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
-    /// has aborted; without it, it keeps to its order, as System M's does [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub straddling_hints: Option<bool>,
-    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end of
-    /// the run
-    #[arg(long, value_name = "DIR")]
-    pub archive: Option<PathBuf>,
-    /// How many bytes a second a checkpoint writes; 0 for no pauses [default: so many that it takes
-    /// --checkpoint-interval-s, or less if the log fills up]
-    #[arg(long, value_name = "N")]
-    pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
-    /// [default: 4 GiB]
-    #[arg(long, value_name = "N")]
-    pub log_bytes_max: Option<u64>,
-    /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
-    #[arg(long, value_name = "N")]
-    pub memory_bytes: Option<u64>,
     /// Where the tables are kept
     #[arg(long, value_enum, default_value = "memory")]
     pub residence: ResidenceName,
-    /// Where the conventional engine keeps its locks
-    #[arg(long, value_enum, default_value = "thin")]
-    pub locks: LocksName,
-    /// With --engine data-oriented: the number of executors among which the keys of each index are divided
-    /// [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub executors: Option<u16>,
-    /// With --engine data-oriented: the number of threads that own the executors; with 0 each call runs in place,
-    /// on its client's thread [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
-    pub executor_threads: Option<u16>,
-    /// With --executor-threads: when a client that waits for its call hands it over to the thread that owns the
-    /// executor; otherwise it runs the call itself
-    #[arg(long, value_enum, default_value = "if-busy")]
-    pub hand_over: HandOverName,
     /// Where the files are kept. sim:NAME is a simulated device: it keeps them in the directory of --data, or in
     /// memory if that is not given. The workload commit keeps no files on sim:koda and sim:ssd-30us, -100us, -1ms;
     /// it runs there in virtual time. An unknown NAME is answered with all names
@@ -378,7 +308,7 @@ impl BenchArgs {
     /// How many transactions can be open: one for each client, or, where threads own executors, all that are outstanding,
     /// each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
-        let open = match self.executor_threads {
+        let open = match self.database.executor_threads {
             None | Some(0) => self.clients as usize,
             Some(_) => (2 * self.outstanding()).min(Options::TRANSACTIONS_MAX - CLIENTS_SPARE),
         };
@@ -397,9 +327,9 @@ impl BenchArgs {
     /// What a log without a database is made with.
     pub fn log_options(&self) -> LogOptions {
         LogOptions {
-            group_commit: self.group_commit.options(),
-            caching: self.log_writes.caching(),
-            writes_in_flight: self.log_writes.in_flight(),
+            group_commit: self.database.group_commit.options(),
+            caching: self.database.log_writes.caching(),
+            writes_in_flight: self.database.log_writes.in_flight(),
             ..LogOptions::default()
         }
     }
@@ -409,51 +339,20 @@ impl BenchArgs {
         self.calls
             || self.logging == LoggingName::Transaction
             || self.check_determinism
-            || self.engine == EngineName::DataOriented
-    }
-
-    fn engine(&self) -> Engine {
-        let defaults = Executors::default();
-        match self.engine {
-            EngineName::Conventional => Engine::Conventional { locks: self.locks.into() },
-            EngineName::DataOriented => Engine::DataOriented(Executors {
-                count: self.executors.map_or(defaults.count, usize::from),
-                threads: self.executor_threads.map_or(defaults.threads, usize::from),
-                hand_over: self.hand_over.into(),
-                ..defaults
-            }),
-        }
+            || self.database.engine == EngineName::DataOriented
     }
 
     /// What the database is opened with.
     pub fn options(&self) -> Options {
-        let defaults = Options::default();
+        let options = self.database.options();
         Options {
-            durability: self.durability.into(),
             logging: self.logging.into(),
             check_determinism: self.check_determinism,
             // Whatever is logged now: what an earlier run has logged may have to be run again.
             procedures: rialto_workloads::procedures(),
-            memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
-            checkpoint: self.checkpoint.into(),
-            spool: self.spool,
-            backup_copies: self.backup_copies,
-            straddling_retry: self
-                .straddling_retry_us
-                .map_or(defaults.straddling_retry, Duration::from_micros),
-            straddling_hints: self.straddling_hints.unwrap_or(defaults.straddling_hints),
-            archive: self.archive.as_ref().map(Archive::directory),
-            checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
-            recovery_within: self.recovery_within_s,
-            sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
-            log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
-            engine: self.engine(),
-            group_commit: self.group_commit.options(),
-            log_writes: self.log_writes.caching(),
-            log_writes_in_flight: self.log_writes.in_flight(),
-            transactions_max: self.transactions_max(defaults.transactions_max),
-            packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
-            ..defaults
+            transactions_max: self.transactions_max(options.transactions_max),
+            packets_max: options.packets_max.max(self.outstanding() + PACKETS_SPARE),
+            ..options
         }
     }
 }

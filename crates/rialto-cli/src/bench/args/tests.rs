@@ -4,6 +4,7 @@ use clap::Parser;
 use rialto::Durability;
 
 use super::*;
+use crate::args::DurabilityName;
 
 #[derive(Parser)]
 struct Command {
@@ -31,7 +32,7 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((args.clients, args.in_flight, args.scale(), args.accounts()), (32, 1, 10, 1_000_000));
     assert_eq!((args.seconds, args.warmup), (Duration::from_secs(10), Duration::from_secs(2)));
     assert_eq!((args.rate, args.repeat, args.json), (None, 1, false));
-    assert_eq!((args.durability, args.disk.clone()), (DurabilityName::Disk, DiskName::File));
+    assert_eq!((args.database.durability, args.disk.clone()), (DurabilityName::Disk, DiskName::File));
     assert_eq!(args.directory(), Some(PathBuf::from("./rialto-data/tpcb")));
     let card = parse("card");
     card.check().unwrap();

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use rialto::Logging;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
-use rialto::{Checkpointing, HandOver, Locks, Logging};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,24 +59,6 @@ pub fn regime(name: &str) -> Option<&'static Regime> {
     REGIMES.iter().find(|regime| regime.name == name)
 }
 
-/// When calls are handed over to threads that own executors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum HandOverName {
-    /// If that thread is busy or has a backlog
-    IfBusy,
-    /// Always
-    Always,
-}
-
-impl From<HandOverName> for HandOver {
-    fn from(name: HandOverName) -> HandOver {
-        match name {
-            HandOverName::IfBusy => HandOver::IfBusy,
-            HandOverName::Always => HandOver::Always,
-        }
-    }
-}
-
 /// What goes into the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LoggingName {
@@ -98,57 +80,6 @@ impl From<LoggingName> for Logging {
             LoggingName::Action => Logging::Action,
             LoggingName::Transaction => Logging::Transaction,
             LoggingName::None => Logging::None,
-        }
-    }
-}
-
-/// How memory is brought to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CheckpointName {
-    /// Copies segments as they are, one after another, while transactions change them
-    Fuzzy,
-    /// Copies segments as they were when the checkpoint began: a transaction that changes one before it is copied
-    /// keeps the old version. Action-consistent: no change of a row is in the copy in part
-    Accou,
-    /// The same, and transaction-consistent: no transaction is in the copy in part
-    Tccou,
-    /// Black/white, action-consistent: a transaction runs again if one of its changes of a row touches both a
-    /// segment that is copied already and one that is not
-    Acbw,
-    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of
-    /// segments, be it by reading
-    Tcbw,
-    /// No checkpoints, to measure what they cost
-    None,
-}
-
-impl From<CheckpointName> for Checkpointing {
-    fn from(name: CheckpointName) -> Checkpointing {
-        match name {
-            CheckpointName::Fuzzy => Checkpointing::Fuzzy,
-            CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
-            CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
-            CheckpointName::Acbw => Checkpointing::ActionBlackWhite,
-            CheckpointName::Tcbw => Checkpointing::TransactionBlackWhite,
-            CheckpointName::None => Checkpointing::None,
-        }
-    }
-}
-
-/// Where the conventional engine keeps its locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LocksName {
-    /// In the records themselves, and in the slots of the transactions, until transactions conflict; then in queues
-    Thin,
-    /// Always in queues, in the hash table of a lock manager, as the baseline of the papers has them
-    Central,
-}
-
-impl From<LocksName> for Locks {
-    fn from(name: LocksName) -> Locks {
-        match name {
-            LocksName::Thin => Locks::Thin,
-            LocksName::Central => Locks::Central,
         }
     }
 }

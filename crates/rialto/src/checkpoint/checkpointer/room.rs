@@ -66,7 +66,7 @@ impl Checkpointer {
     }
 
     /// Whether another checkpoint of the same state would free log. This is log that is kept for the older of three
-    /// copies; or log that holds only the pads of many openings, behind the point of the newest checkpoint or, with
+    /// copies; or log that holds only the pads of many openings, after the point of the newest checkpoint or, with
     /// three copies, of the older one.
     pub(super) fn keeps_log(&self, home: &HomeFile) -> bool {
         let current = home.block();

@@ -181,7 +181,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
     assert!(matches!(decoded(u64::MAX, false), HomeSlot::Damaged(_)));
 }
 
-/// In a copy that is not transaction-consistent, packets behind its clearance are whole.
+/// In a copy that is not transaction-consistent, packets after its clearance are whole.
 #[test]
 fn calls_are_run_on_copies_that_have_no_part_of_them() {
     let disk = MemoryDisk::new();

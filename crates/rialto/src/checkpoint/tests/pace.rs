@@ -232,7 +232,7 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     commit(1_500..2_900);
     checkpointer.look();
     assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1, "there is room");
-    // Three quarters of the bound are used, and less than half of it behind the redo start.
+    // Three quarters of the bound are used, and less than half of it after the redo start.
     commit(2_900..3_100);
     checkpointer.look();
     let freed_before = engine.freed_before.load(Ordering::SeqCst);
@@ -240,7 +240,7 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     checkpointer.look();
     let log = engine.log.lock().clone();
     assert_eq!(Engine::recover(&*disk, &log, freed_before).unwrap().contents(), model(&log));
-    // Half of the bound is used behind the redo start: a checkpoint begins, whatever the interval.
+    // Half of the bound is used after the redo start: a checkpoint begins, whatever the interval.
     commit(3_100..3_600);
     checkpointer.look();
     assert_eq!(checkpointer.stats().completed, 2);

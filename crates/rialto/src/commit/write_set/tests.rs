@@ -23,15 +23,15 @@ fn new_write() -> Write {
         moved_to: None,
         previous: None,
         superseded: false,
-        placed: RecordAt::default(),
+        record_at: RecordAt::default(),
     }
 }
 
 fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
     let previous = set.find(HeapId(1), IndexId(2), &[key], packet);
-    let placed = redo::write_put(packet, TableId(1), &[key], false, body);
+    let record_at = redo::write_put(packet, TableId(1), &[key], false, body);
     let (fresh, record) = (previous.is_none(), RowLocation::from_number(u64::from(key)));
-    set.push(Write { fresh, record, previous, placed, ..new_write() }, packet);
+    set.push(Write { fresh, record, previous, record_at, ..new_write() }, packet);
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn patch(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, byte: u8) {
     if set.is_patched_often(previous, 1) {
         return push(set, packet, key, &[byte]);
     }
-    let placed = redo::write_patch(packet, TableId(1), &[key], &[FieldPatch::new(0, &[byte])]);
-    let write = Write { kind: WriteKind::Patch, previous: Some(previous), placed, ..*set.get(previous) };
+    let record_at = redo::write_patch(packet, TableId(1), &[key], &[FieldPatch::new(0, &[byte])]);
+    let write = Write { kind: WriteKind::Patch, previous: Some(previous), record_at, ..*set.get(previous) };
     set.push(Write { superseded: false, ..write }, packet);
 }
 
@@ -110,8 +110,9 @@ fn a_long_chain_of_patches_is_read_on_a_small_stack() {
         let (mut set, mut packet, mut body) = (WriteSet::default(), Vec::new(), Vec::new());
         push(&mut set, &mut packet, 1, &[0, 0]);
         for n in 0..200_000_u32 {
-            let placed = redo::write_patch(&mut packet, TableId(1), &[1], &[FieldPatch::new(0, &[n as u8])]);
-            let write = Write { kind: WriteKind::Patch, previous: Some(n), placed, ..*set.get(n) };
+            let record_at =
+                redo::write_patch(&mut packet, TableId(1), &[1], &[FieldPatch::new(0, &[n as u8])]);
+            let write = Write { kind: WriteKind::Patch, previous: Some(n), record_at, ..*set.get(n) };
             set.push(Write { superseded: false, ..write }, &packet);
         }
         assert!(set.materialize(200_000, &packet, 0, &mut body, &mut |_, _| unreachable!()));
@@ -163,12 +164,12 @@ fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
 #[test]
 fn keys_that_a_client_chooses_are_found_in_few_steps() {
     let (mut set, mut packet) = (WriteSet::default(), Vec::new());
-    let keys = seed::keys_of_one_place(200, |key| hash_of(key, 0) & seed::LOOKED_AT);
+    let keys = seed::keys_of_one_slot(200, |key| hash_of(key, 0) & seed::LOOKED_AT);
     let steps = steps_of(|| {
         for key in &keys {
             assert_eq!(set.find(HeapId(1), IndexId(2), key, &packet), None);
-            let placed = redo::write_put(&mut packet, TableId(1), key, false, b"body");
-            set.push(Write { placed, ..new_write() }, &packet);
+            let record_at = redo::write_put(&mut packet, TableId(1), key, false, b"body");
+            set.push(Write { record_at, ..new_write() }, &packet);
         }
     });
     assert!(steps < 2_000, "{steps} steps for {} keys", keys.len());

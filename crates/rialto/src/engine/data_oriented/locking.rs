@@ -72,7 +72,7 @@ pub(super) enum AtOnce {
     Locked,
     /// Refused by a lock on exactly an action's identifier, which has this name. If the holder is a call, it wakes at
     /// its end a call that waits for the name.
-    Met(u64),
+    Conflict(u64),
     /// Refused for another reason.
     Refused,
 }
@@ -112,7 +112,7 @@ fn intend_and_lock(
         match context.lock_identifier(index, span, mode) {
             Err(error) if is_refusal(&error) => {
                 return Ok(match context.core.locks.was_refused_on_same_span(&context.owner) {
-                    true => AtOnce::Met(action.name()),
+                    true => AtOnce::Conflict(action.name()),
                     false => AtOnce::Refused,
                 });
             }

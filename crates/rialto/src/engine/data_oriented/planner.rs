@@ -118,7 +118,7 @@ impl Planner {
     }
 
     /// Gets the counts so far. Returns the plan if it changes.
-    pub fn look(&mut self, counted: &Counted) -> Option<&Plan> {
+    pub fn decide(&mut self, counted: &Counted) -> Option<&Plan> {
         let since = counted.since(&self.decided);
         if since.calls < CALLS_MIN {
             return None;
@@ -241,7 +241,7 @@ mod tests {
                     }
                 }
                 if call % 50 == 0
-                    && let Some(plan) = self.planner.look(&self.counted)
+                    && let Some(plan) = self.planner.decide(&self.counted)
                 {
                     self.plan = plan.clone();
                     changes += 1;

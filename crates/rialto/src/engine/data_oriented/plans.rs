@@ -185,7 +185,7 @@ impl Plans {
     pub fn adapt(&self) {
         let mut planners = self.planners.lock();
         for ((phase, planner), counted) in self.phases.iter().zip(planners.iter_mut()).zip(self.counted()) {
-            if let Some(plan) = planner.look(&counted) {
+            if let Some(plan) = planner.decide(&counted) {
                 phase.plan.store(plan.pack(), Ordering::Relaxed);
             }
         }

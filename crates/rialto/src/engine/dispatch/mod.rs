@@ -15,5 +15,5 @@ pub(super) mod sync;
 mod tests;
 
 pub use queue::TransactionServerStats;
-pub(super) use queue::{Dispatch, Refused, Rest, RoomWaiter, Standing};
+pub(super) use queue::{Backoff, Dispatch, Refused, RoomWaiter, Standing};
 pub(super) use queues::Dispatches;

@@ -224,7 +224,7 @@ const CASES: [Case; 9] = [
 fn serve(case: Case) {
     let dispatch = Dispatch::<Job>::new(case.queue, 1, case.executors);
     assert!(dispatch.reopen());
-    (1..case.executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    (1..case.executors).for_each(|slot| assert_eq!(dispatch.add_standby(), Some(slot)));
     let dispatch = Arc::new(dispatch);
     let responses: Arc<Vec<_>> =
         Arc::new((0..case.senders).map(|_| Arc::new(ResponseQueue::new())).collect());
@@ -247,11 +247,13 @@ fn serve(case: Case) {
                     running.fetch_sub(1, Ordering::SeqCst);
                     if case.restarts == Some(job.number) && !rerun.contains(&job) {
                         rerun.push(job);
-                        let rest =
+                        let backoff =
                             dispatch.restart(job, if case.hastened { FOR_EVER } else { Duration::ZERO });
                         if case.hastened {
                             let dispatch = dispatch.clone();
-                            thread::spawn(move || assert!(dispatch.hasten(rest).is_some(), "it rests"));
+                            thread::spawn(move || {
+                                assert!(dispatch.hasten(backoff).is_some(), "it backs off")
+                            });
                         }
                     } else {
                         assert!(responses[job.sender].put(job).is_ok());
@@ -325,9 +327,9 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
     }
 }
 
-/// A queue without a bound, as threads that own executors have it: requests are taken off in groups, and standbys are
+/// A queue without a bound, as threads that own executors have it: requests are taken off in batches, and standbys are
 /// started when all executors are blocked.
-struct Hiring {
+struct StandbyModel {
     dispatch: Dispatch<u32>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
@@ -335,26 +337,26 @@ struct Hiring {
     given: sync::Mutex<bool>,
     told: sync::Condvar,
     /// Whether the task that backs off has done so.
-    rested: sync::Mutex<bool>,
-    hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
+    backed_off: sync::Mutex<bool>,
+    threads: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 /// The task that backs off before it sets what the first one waits for.
-const RESTS: u32 = 9;
+const BACKS_OFF: u32 = 9;
 /// In most schedules longer than the first task takes until it waits.
-const REST: Duration = Duration::from_micros(200);
+const BACKOFF: Duration = Duration::from_micros(200);
 
-impl Hiring {
+impl StandbyModel {
     /// With room for three threads, of which one exists.
-    fn new() -> Arc<Hiring> {
-        let all = Arc::new(Hiring {
+    fn new() -> Arc<StandbyModel> {
+        let all = Arc::new(StandbyModel {
             dispatch: Dispatch::new(usize::MAX, 2, 3),
             running: AtomicU32::new(0),
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
             told: sync::Condvar::default(),
-            rested: sync::Mutex::new(false),
-            hands: sync::Mutex::new(Vec::new()),
+            backed_off: sync::Mutex::new(false),
+            threads: sync::Mutex::new(Vec::new()),
         });
         assert!(all.dispatch.reopen());
         all.work(0);
@@ -362,41 +364,41 @@ impl Hiring {
     }
 
     /// Puts each group on the queue, on a thread of its own. Returns the tasks that were done in the end.
-    fn serve<const N: usize>(self: Arc<Hiring>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
+    fn serve<const N: usize>(self: Arc<StandbyModel>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
         let putters = groups.map(|(tasks, standing)| {
             let all = self.clone();
             thread::spawn(move || {
                 let is_served = all.dispatch.lock_to_put().put(tasks.iter().copied(), standing);
                 if !is_served {
-                    all.hire();
+                    all.start_standby();
                 }
             })
         });
         putters.into_iter().for_each(|putter| putter.join().unwrap());
         self.dispatch.close();
         loop {
-            let Some(hand) = self.hands.lock().pop() else { break };
-            hand.join().unwrap();
+            let Some(executor) = self.threads.lock().pop() else { break };
+            executor.join().unwrap();
         }
         let mut done = self.done.lock().clone();
         done.sort_unstable();
         done
     }
 
-    fn work(self: &Arc<Hiring>, me: usize) {
+    fn work(self: &Arc<StandbyModel>, me: usize) {
         let all = self.clone();
-        let hand = thread::spawn(move || {
+        let executor = thread::spawn(move || {
             while let Some(task) = all.dispatch.next(me, || {}) {
                 assert_eq!(all.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
                 thread::yield_now();
                 all.running.fetch_sub(1, Ordering::SeqCst);
                 match task {
                     0 => all.wait(me),
-                    RESTS if !std::mem::replace(&mut *all.rested.lock(), true) => {
-                        all.dispatch.restart(task, REST);
+                    BACKS_OFF if !std::mem::replace(&mut *all.backed_off.lock(), true) => {
+                        all.dispatch.restart(task, BACKOFF);
                         continue;
                     }
-                    3 | RESTS => {
+                    3 | BACKS_OFF => {
                         *all.given.lock() = true;
                         all.told.notify_all();
                     }
@@ -405,12 +407,12 @@ impl Hiring {
                 all.done.lock().push(task);
             }
         });
-        self.hands.lock().push(hand);
+        self.threads.lock().push(executor);
     }
 
-    fn wait(self: &Arc<Hiring>, me: usize) {
+    fn wait(self: &Arc<StandbyModel>, me: usize) {
         if !self.dispatch.leave(me) {
-            self.hire();
+            self.start_standby();
         }
         let mut given = self.given.lock();
         while !*given {
@@ -420,26 +422,26 @@ impl Hiring {
         self.dispatch.come_back(me);
     }
 
-    fn hire(self: &Arc<Hiring>) {
-        if let Some(seat) = self.dispatch.hire() {
-            self.work(seat);
+    fn start_standby(self: &Arc<StandbyModel>) {
+        if let Some(slot) = self.dispatch.add_standby() {
+            self.work(slot);
         }
     }
 
     /// Runs a task on this thread if no thread runs and the queue is empty; otherwise puts it there. A visitor that
     /// waits gives its turn up for good.
-    fn visit(self: &Arc<Hiring>, task: u32) {
-        let Some(seat) = self.dispatch.visit() else {
+    fn visit(self: &Arc<StandbyModel>, task: u32) {
+        let Some(slot) = self.dispatch.visit() else {
             let is_served = self.dispatch.lock_to_put().put([task], Standing::New);
             return if !is_served {
-                self.hire()
+                self.start_standby()
             };
         };
         assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
         thread::yield_now();
         self.running.fetch_sub(1, Ordering::SeqCst);
-        if !self.dispatch.end_visit(seat) {
-            self.hire();
+        if !self.dispatch.end_visit(slot) {
+            self.start_standby();
         }
         match task {
             0 => {
@@ -457,25 +459,25 @@ impl Hiring {
     }
 }
 
-/// The first task waits for the last one, whichever thread puts them and in whichever groups they are taken: without a
+/// The first task waits for the last one, whichever thread puts them and in whichever batches they are taken: without a
 /// further standby no thread would run the last one. Each task is run once.
 #[test]
-fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
+fn tasks_behind_one_that_waits_are_run_by_started_standbys() {
     let serve = || {
-        let done = Hiring::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
+        let done = StandbyModel::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
         assert_eq!(done, [0, 1, 2, 3]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// The first task waits for one that rests. When it waits, there may be no other executor to sleep until the rest is
-/// over.
+/// The first task waits for one that backs off. When it waits, there may be no other executor to sleep until the
+/// back-off is over.
 #[test]
-fn a_task_that_rests_is_run_by_a_hired_standby() {
+fn a_task_that_backs_off_is_run_by_a_started_standby() {
     let serve = || {
-        let done = Hiring::new().serve([(&[RESTS], Standing::New), (&[0], Standing::New)]);
-        assert_eq!(done, [0, RESTS]);
+        let done = StandbyModel::new().serve([(&[BACKS_OFF], Standing::New), (&[0], Standing::New)]);
+        assert_eq!(done, [0, BACKS_OFF]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);
@@ -486,7 +488,7 @@ fn a_task_that_rests_is_run_by_a_hired_standby() {
 #[test]
 fn visitors_run_their_tasks_or_put_them_on_the_queue() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let visitors = [0, 3].map(|task| {
             let all = all.clone();
             thread::spawn(move || all.visit(task))
@@ -496,7 +498,7 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
             move || {
                 let is_served = all.dispatch.lock_to_put().put([1, 2], Standing::New);
                 if !is_served {
-                    all.hire();
+                    all.start_standby();
                 }
             }
         });
@@ -511,14 +513,14 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
 /// Visitors wait for a task that backs off. An executor sleeps until the back-off is over, and is not forgotten if a
 /// visitor had the turn meanwhile. If all executors wait, one more is started.
 #[test]
-fn visitors_come_and_go_beside_a_task_that_rests() {
+fn visitors_come_and_go_beside_a_task_that_backs_off() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let putter = thread::spawn({
             let all = all.clone();
             move || {
-                if !all.dispatch.lock_to_put().put([RESTS], Standing::New) {
-                    all.hire();
+                if !all.dispatch.lock_to_put().put([BACKS_OFF], Standing::New) {
+                    all.start_standby();
                 }
             }
         });
@@ -528,7 +530,7 @@ fn visitors_come_and_go_beside_a_task_that_rests() {
         });
         putter.join().unwrap();
         visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
-        assert_eq!(all.serve([]), [0, 0, RESTS]);
+        assert_eq!(all.serve([]), [0, 0, BACKS_OFF]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);
@@ -538,13 +540,13 @@ fn visitors_come_and_go_beside_a_task_that_rests() {
 #[test]
 fn a_queue_that_is_closed_beside_a_visitor_ends() {
     let serve = || {
-        let all = Hiring::new();
+        let all = StandbyModel::new();
         let visitor = thread::spawn({
             let all = all.clone();
             move || {
-                if let Some(seat) = all.dispatch.visit() {
+                if let Some(slot) = all.dispatch.visit() {
                     thread::yield_now();
-                    assert!(all.dispatch.end_visit(seat), "nothing is on the queue");
+                    assert!(all.dispatch.end_visit(slot), "nothing is on the queue");
                 }
             }
         });

@@ -1,16 +1,16 @@
 //! [`Dispatch`]: a request queue, and which executor runs.
 //!
-//! An executor here is a thread that runs requests: the priority executor, or a standby. Its *seat* is the entry that
+//! An executor here is a thread that runs requests: the priority executor, or a standby. Its *slot* is the entry that
 //! holds its state. A run that is to be repeated after a back-off waits on the restart queue (`restarts`).
 //!
 //! One latch guards the state. It is held for a few instructions. The invariants are checked after each step (in debug
 //! builds):
 //!
-//! - **D1** At most one executor runs: the one that `running` names, and its seat says so.
+//! - **D1** At most one executor runs: the one that `running` names, and its slot says so.
 //! - **D2** If no executor runs, then none could run: no executor is ready, and either no request may run or no
 //!   executor is idle.
 //! - **D3** A blocked executor that may go on is ready. Ready executors run in the order in which their waits ended,
-//!   before the next request is taken off the queue. Where requests are taken off in groups, the rest of a group that
+//!   before the next request is taken off the queue. Where requests are taken off in batches, the rest of a batch that
 //!   has been taken off comes first.
 //! - **D4** A request is in one place: on the queue, on the restart queue, or with an executor, which turns it into a
 //!   response or puts it on the restart queue. After the close each request is still run. When a queue is given up,
@@ -18,7 +18,7 @@
 //!   executors.
 //! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones. Within each kind the order
 //!   is that in which the requests came. This also holds on the queue to which they are moved when their own is given
-//!   up. A group that has been taken off the queue comes before both (D3).
+//!   up. A batch that has been taken off the queue comes before both (D3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// The executor that runs requests as long as it is not blocked; the others stand by.
 const PRIORITY: usize = 0;
-/// If so many requests are on the restart queue, no new one is begun. Requests that have stepped aside do not count.
+/// If so many requests are on the restart queue, no new one is begun. Requests that have done nothing do not count.
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// A caller that waits for room in the queue.
@@ -52,7 +52,7 @@ pub(in crate::engine) enum Standing {
 
 /// The state of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SeatState {
+enum ExecutorState {
     /// Sleeps until there is something to run.
     Idle,
     Running,
@@ -67,14 +67,14 @@ enum SeatState {
 /// The back-off of a request before it runs again: its end and its number. By the machine's clock: servers are threads,
 /// and a database on a virtual clock has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine) struct Rest {
+pub(in crate::engine) struct Backoff {
     due: Instant,
     number: u64,
-    /// The request has stepped aside, and delays no other one.
-    is_aside: bool,
+    /// The request has done nothing yet, and delays no other one.
+    is_undone: bool,
 }
 
-impl Rest {
+impl Backoff {
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         self.due <= Instant::now()
@@ -106,12 +106,12 @@ struct DispatchState<J> {
     begun: VecDeque<J>,
     /// then these.
     new: VecDeque<J>,
-    restarts: BTreeMap<Rest, J>,
-    /// How many of the restarts have stepped aside.
-    asides: usize,
+    restarts: BTreeMap<Backoff, J>,
+    /// How many of the restarts have done nothing yet.
+    undone: usize,
     /// The last request that was taken off was a restart: the next turn is that of the begun ones.
     took_restart: bool,
-    seats: Vec<SeatState>,
+    slots: Vec<ExecutorState>,
     running: Option<usize>,
     ready: VecDeque<usize>,
     /// Callers that found the queue full.
@@ -139,11 +139,11 @@ pub(in crate::engine) struct Dispatch<J> {
     bells: Box<[Condvar]>,
     /// The length of the queue.
     length: usize,
-    /// Requests that the priority executor has taken off the queue, as a group under one hold of the latch, and not
+    /// Requests that the priority executor has taken off the queue, as a batch under one hold of the latch, and not
     /// begun yet. Only the executor that runs uses it.
-    agenda: Mutex<VecDeque<J>>,
-    /// The number of requests in a group.
-    group: usize,
+    batch: Mutex<VecDeque<J>>,
+    /// The most requests in a batch.
+    batch_max: usize,
     /// Not 0 if an executor or a visitor runs. Visitors read it before they take the latch.
     busy: AtomicUsize,
 }
@@ -159,7 +159,7 @@ impl<J> DispatchState<J> {
 
     /// The number of requests that may be run now: no new one is begun while too many are on the restart queue.
     fn allowed(&self) -> usize {
-        if self.restarts.len() - self.asides < RESTARTS_MAX { self.queued() } else { self.begun.len() }
+        if self.restarts.len() - self.undone < RESTARTS_MAX { self.queued() } else { self.begun.len() }
     }
 
     fn pop(&mut self) -> Option<J> {
@@ -173,7 +173,7 @@ impl<J> DispatchState<J> {
 
     /// Whether there is something to run, now or after its back-off, and no executor to run it. An idle one is enough:
     /// it sleeps until then.
-    fn wants_hand(&self) -> bool {
+    fn needs_executor(&self) -> bool {
         let has_some = self.allowed() > 0 || !self.restarts.is_empty();
         self.running.is_none() && has_some && self.first_idle().is_none()
     }
@@ -183,32 +183,32 @@ impl<J> DispatchState<J> {
         self.closed
             && self.queued() == 0
             && self.restarts.is_empty()
-            && self.seats.iter().all(|seat| matches!(seat, SeatState::Idle | SeatState::Gone))
+            && self.slots.iter().all(|slot| matches!(slot, ExecutorState::Idle | ExecutorState::Gone))
     }
 
     fn first_idle(&self) -> Option<usize> {
-        self.seats.iter().position(|&seat| seat == SeatState::Idle)
+        self.slots.iter().position(|&slot| slot == ExecutorState::Idle)
     }
 
     /// D1 to D3.
     fn check(&self) {
         if cfg!(debug_assertions) {
-            let running = self.seats.iter().filter(|&&seat| seat == SeatState::Running).count();
-            assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.seats);
+            let running = self.slots.iter().filter(|&&slot| slot == ExecutorState::Running).count();
+            assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.slots);
             assert!(
-                self.running.is_none_or(|at| self.seats[at] == SeatState::Running),
+                self.running.is_none_or(|at| self.slots[at] == ExecutorState::Running),
                 "D1: {:?}",
-                self.seats
+                self.slots
             );
             // A restart may have become due just now: the executor that sleeps until then is about to wake up.
             assert!(
                 self.running.is_some()
                     || self.ready.is_empty() && !(self.allowed() > 0 && self.first_idle().is_some()),
                 "D2: {:?}",
-                self.seats
+                self.slots
             );
-            let ready = self.seats.iter().filter(|&&seat| seat == SeatState::Ready).count();
-            assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
+            let ready = self.slots.iter().filter(|&&slot| slot == ExecutorState::Ready).count();
+            assert_eq!(ready, self.ready.len(), "D3: {:?}", self.slots);
         }
     }
 }
@@ -245,21 +245,21 @@ impl<J> Putting<'_, J> {
             self.dispatch.appoint(state);
         }
         state.check();
-        !state.wants_hand()
+        !state.needs_executor()
     }
 }
 
 impl<J> Dispatch<J> {
-    /// A queue of this length. Its priority executor takes requests off in groups of so many; standbys are
-    /// [added](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
-    pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J> {
+    /// A queue of this length. Its priority executor takes requests off in batches of so many; standbys are
+    /// [added](Dispatch::add_standby), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
+    pub fn new(length: usize, batch_max: usize, executors: usize) -> Dispatch<J> {
         let state = DispatchState {
             begun: VecDeque::new(),
             new: VecDeque::new(),
             restarts: BTreeMap::new(),
-            asides: 0,
+            undone: 0,
             took_restart: false,
-            seats: vec![SeatState::Gone],
+            slots: vec![ExecutorState::Gone],
             running: None,
             ready: VecDeque::new(),
             waiters: Vec::new(),
@@ -267,8 +267,8 @@ impl<J> Dispatch<J> {
             stats: TransactionServerStats::default(),
         };
         let bells = (0..executors).map(|_| Condvar::default()).collect();
-        let agenda = Mutex::new(VecDeque::new());
-        Dispatch { state: Mutex::new(state), bells, length, agenda, group, busy: AtomicUsize::new(0) }
+        let batch = Mutex::new(VecDeque::new());
+        Dispatch { state: Mutex::new(state), bells, length, batch, batch_max, busy: AtomicUsize::new(0) }
     }
 
     /// Takes the latch of the queue, to put requests on it, or on several queues at once.
@@ -276,20 +276,20 @@ impl<J> Dispatch<J> {
         Putting { dispatch: self, state: self.state.lock() }
     }
 
-    /// Gives a standby a seat; its thread calls [`Dispatch::next`]. None if there are as many executors as there can
+    /// Gives a standby a slot; its thread calls [`Dispatch::next`]. None if there are as many executors as there can
     /// be.
-    pub fn hire(&self) -> Option<usize> {
+    pub fn add_standby(&self) -> Option<usize> {
         let mut state = self.state.lock();
-        let seat = self.free_seat(&state)?;
-        match state.seats.get_mut(seat) {
-            Some(gone) => *gone = SeatState::Idle,
-            None => state.seats.push(SeatState::Idle),
+        let slot = self.free_slot(&state)?;
+        match state.slots.get_mut(slot) {
+            Some(gone) => *gone = ExecutorState::Idle,
+            None => state.slots.push(ExecutorState::Idle),
         }
         if state.running.is_none() {
             self.appoint(&mut state);
         }
         state.check();
-        Some(seat)
+        Some(slot)
     }
 
     /// Puts a request on a queue that has all its standbys. If the queue is full, `waiter` is told when
@@ -308,15 +308,15 @@ impl<J> Dispatch<J> {
             }
             return Err(Refused::Full(job));
         }
-        let _has_hand = latch.put([job], Standing::New);
+        let _has_executor = latch.put([job], Standing::New);
         Ok(())
     }
 
     /// The next request, for an executor that has run the one before; none once the queue is closed and all is run.
-    /// `nap` is called before each sleep, without the latch.
-    pub fn next(&self, me: usize, nap: impl Fn()) -> Option<J> {
-        if me == PRIORITY && self.group > 1 {
-            let next = self.agenda.lock().pop_front();
+    /// `before_sleep` is called before each sleep, without the latch.
+    pub fn next(&self, me: usize, before_sleep: impl Fn()) -> Option<J> {
+        if me == PRIORITY && self.batch_max > 1 {
+            let next = self.batch.lock().pop_front();
             if next.is_some() {
                 return next;
             }
@@ -326,47 +326,47 @@ impl<J> Dispatch<J> {
         if state.running == Some(me) {
             // After one request of a standby it is the priority executor's turn again.
             let others_turn = !state.ready.is_empty()
-                || me != PRIORITY && state.seats[PRIORITY] == SeatState::Idle && state.has_work();
+                || me != PRIORITY && state.slots[PRIORITY] == ExecutorState::Idle && state.has_work();
             if others_turn {
-                self.step_down(&mut state, me, SeatState::Idle);
+                self.step_down(&mut state, me, ExecutorState::Idle);
             }
         }
-        let mut has_napped = false;
+        let mut was_prepared = false;
         loop {
             if state.running == Some(me) {
                 if let Some(job) = self.take(&mut state, &mut told) {
-                    if me == PRIORITY && self.group > 1 {
+                    if me == PRIORITY && self.batch_max > 1 {
                         // No new request goes before a restart that is due.
                         let waiting =
                             if state.restart_is_due() { state.begun.len() } else { state.allowed() };
-                        let more = waiting.min(self.group - 1);
-                        self.agenda.lock().extend((0..more).filter_map(|_| state.pop()));
+                        let more = waiting.min(self.batch_max - 1);
+                        self.batch.lock().extend((0..more).filter_map(|_| state.pop()));
                     }
                     state.check();
                     drop(state);
                     told.iter().for_each(|waiter| waiter.tell_of_room());
                     return Some(job);
                 }
-                self.step_down(&mut state, me, SeatState::Idle);
+                self.step_down(&mut state, me, ExecutorState::Idle);
             }
             state.check();
             if state.is_over() {
-                state.seats[me] = SeatState::Gone;
+                state.slots[me] = ExecutorState::Gone;
                 // The other executors are idle, too.
                 self.bells.iter().for_each(Condvar::notify_all);
                 return None;
             }
-            if !has_napped {
-                has_napped = true;
+            if !was_prepared {
+                was_prepared = true;
                 drop(state);
-                nap();
+                before_sleep();
                 state = self.state.lock();
                 continue;
             }
             let first = state.restarts.first_key_value().filter(|_| state.running.is_none());
             let limit = first.map(|(first, _)| first.due.saturating_duration_since(Instant::now()));
             state = self.bells[me].wait(state, limit);
-            has_napped = false;
+            was_prepared = false;
             if state.running.is_none() {
                 self.appoint(&mut state);
             }
@@ -380,8 +380,8 @@ impl<J> Dispatch<J> {
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
         if is_turn && state.restart_is_due() {
             state.took_restart = true;
-            let (rest, job) = state.restarts.pop_first()?;
-            state.asides -= usize::from(rest.is_aside);
+            let (backoff, job) = state.restarts.pop_first()?;
+            state.undone -= usize::from(backoff.is_undone);
             return Some(job);
         }
         if state.allowed() == 0 {
@@ -395,36 +395,36 @@ impl<J> Dispatch<J> {
     }
 
     /// Puts a request that is to run again after a back-off on the restart queue.
-    pub fn restart(&self, job: J, rest: Duration) -> Rest {
-        self.rest(job, rest, false)
+    pub fn restart(&self, job: J, time: Duration) -> Backoff {
+        self.put_restart(job, time, false)
     }
 
     /// The same for a request that has done nothing. The number of these is not bounded.
-    pub fn put_aside(&self, job: J, rest: Duration) -> Rest {
-        self.rest(job, rest, true)
+    pub fn back_off(&self, job: J, time: Duration) -> Backoff {
+        self.put_restart(job, time, true)
     }
 
-    fn rest(&self, job: J, rest: Duration, is_aside: bool) -> Rest {
+    fn put_restart(&self, job: J, time: Duration, is_undone: bool) -> Backoff {
         let mut state = self.state.lock();
         state.stats.restarted += 1;
-        let rest = Rest { due: Instant::now() + rest, number: state.stats.restarted, is_aside };
-        state.restarts.insert(rest, job);
-        state.asides += usize::from(is_aside);
-        rest
+        let backoff = Backoff { due: Instant::now() + time, number: state.stats.restarted, is_undone };
+        state.restarts.insert(backoff, job);
+        state.undone += usize::from(is_undone);
+        backoff
     }
 
     /// Ends the back-off of a request, which is to run now. None: it runs already, or has run. False: there is no
     /// executor to run it, so a standby has to be started.
-    pub fn hasten(&self, rest: Rest) -> Option<bool> {
+    pub fn hasten(&self, backoff: Backoff) -> Option<bool> {
         let mut state = self.state.lock();
-        let job = state.restarts.remove(&rest)?;
-        state.asides -= usize::from(rest.is_aside);
+        let job = state.restarts.remove(&backoff)?;
+        state.undone -= usize::from(backoff.is_undone);
         state.begun.push_back(job);
         if state.running.is_none() {
             self.appoint(&mut state);
         }
         state.check();
-        Some(!state.wants_hand())
+        Some(!state.needs_executor())
     }
 
     /// The running executor is about to block, so another one may run. False: there is none that could, so a standby
@@ -432,22 +432,22 @@ impl<J> Dispatch<J> {
     pub fn leave(&self, me: usize) -> bool {
         let mut state = self.state.lock();
         if me == PRIORITY {
-            let agenda = &mut *self.agenda.lock();
+            let batch = &mut *self.batch.lock();
             // These requests stood before all others.
-            agenda.drain(..).rev().for_each(|job| state.begun.push_front(job));
+            batch.drain(..).rev().for_each(|job| state.begun.push_front(job));
         }
         debug_assert_eq!(state.running, Some(me), "only the running executor can block");
         state.stats.blocked += 1;
-        self.step_down(&mut state, me, SeatState::Blocked);
+        self.step_down(&mut state, me, ExecutorState::Blocked);
         state.check();
-        !state.wants_hand()
+        !state.needs_executor()
     }
 
     /// The executor is no longer blocked. Returns when it runs again.
     pub fn come_back(&self, me: usize) {
         let mut state = self.state.lock();
-        debug_assert_eq!(state.seats[me], SeatState::Blocked);
-        state.seats[me] = SeatState::Ready;
+        debug_assert_eq!(state.slots[me], ExecutorState::Blocked);
+        state.slots[me] = ExecutorState::Ready;
         state.ready.push_back(me);
         if state.running.is_none() {
             self.appoint(&mut state);
@@ -458,8 +458,8 @@ impl<J> Dispatch<J> {
         }
     }
 
-    /// Gives a seat to a visitor: a thread that runs a request itself instead of putting it on the queue, because the
-    /// queue is empty and no executor runs. [`Dispatch::end_visit`] gives the seat back.
+    /// Gives a slot to a visitor: a thread that runs a request itself instead of putting it on the queue, because the
+    /// queue is empty and no executor runs. [`Dispatch::end_visit`] gives the slot back.
     pub fn visit(&self) -> Option<usize> {
         if self.is_busy() {
             return None;
@@ -468,33 +468,33 @@ impl<J> Dispatch<J> {
         if state.closed || state.running.is_some() || state.has_work() {
             return None;
         }
-        let seat = self.free_seat(&state)?;
-        match state.seats.get_mut(seat) {
-            Some(gone) => *gone = SeatState::Running,
-            None => state.seats.push(SeatState::Running),
+        let slot = self.free_slot(&state)?;
+        match state.slots.get_mut(slot) {
+            Some(gone) => *gone = ExecutorState::Running,
+            None => state.slots.push(ExecutorState::Running),
         }
-        self.set_running(&mut state, Some(seat));
+        self.set_running(&mut state, Some(slot));
         state.check();
-        Some(seat)
+        Some(slot)
     }
 
     /// Ends a visit. False: there is no executor for what is on the queue now, so a standby has to be started.
     #[must_use]
-    pub fn end_visit(&self, seat: usize) -> bool {
+    pub fn end_visit(&self, slot: usize) -> bool {
         let mut state = self.state.lock();
-        self.step_down(&mut state, seat, SeatState::Gone);
+        self.step_down(&mut state, slot, ExecutorState::Gone);
         state.check();
         if state.is_over() {
             self.bells.iter().for_each(Condvar::notify_all);
         }
-        !state.wants_hand()
+        !state.needs_executor()
     }
 
-    /// Takes back the seat of a standby that got no thread.
-    pub fn dismiss(&self, seat: usize) {
+    /// Takes back the slot of an executor that got no thread.
+    pub fn remove_executor(&self, slot: usize) {
         let mut state = self.state.lock();
-        state.seats[seat] = SeatState::Gone;
-        if state.running == Some(seat) {
+        state.slots[slot] = ExecutorState::Gone;
+        if state.running == Some(slot) {
             self.set_running(&mut state, None);
             self.appoint(&mut state);
         }
@@ -517,9 +517,9 @@ impl<J> Dispatch<J> {
     pub fn reopen(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = false;
-        let is_vacant = state.seats[PRIORITY] == SeatState::Gone;
+        let is_vacant = state.slots[PRIORITY] == ExecutorState::Gone;
         if is_vacant {
-            state.seats[PRIORITY] = SeatState::Idle;
+            state.slots[PRIORITY] = ExecutorState::Idle;
         }
         is_vacant
     }
@@ -552,11 +552,11 @@ impl<J> Dispatch<J> {
         self.state.lock().ready.len()
     }
 
-    /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
-    fn free_seat(&self, state: &DispatchState<J>) -> Option<usize> {
-        let left = state.seats.iter().skip(1).position(|&seat| seat == SeatState::Gone);
-        let seat = left.map_or(state.seats.len(), |at| at + 1);
-        (seat < self.bells.len()).then_some(seat)
+    /// A slot without a thread, beside the priority executor's: its thread has ended, or has never begun.
+    fn free_slot(&self, state: &DispatchState<J>) -> Option<usize> {
+        let left = state.slots.iter().skip(1).position(|&slot| slot == ExecutorState::Gone);
+        let slot = left.map_or(state.slots.len(), |at| at + 1);
+        (slot < self.bells.len()).then_some(slot)
     }
 
     /// Whether an executor or a visitor runs, as far as can be told without the latch.
@@ -570,8 +570,8 @@ impl<J> Dispatch<J> {
     }
 
     /// The running executor stops to run.
-    fn step_down(&self, state: &mut MutexGuard<'_, DispatchState<J>>, me: usize, seat: SeatState) {
-        state.seats[me] = seat;
+    fn step_down(&self, state: &mut MutexGuard<'_, DispatchState<J>>, me: usize, slot: ExecutorState) {
+        state.slots[me] = slot;
         self.set_running(state, None);
         self.appoint(state);
     }
@@ -586,10 +586,10 @@ impl<J> Dispatch<J> {
             None => None,
         };
         if let Some(chosen) = chosen {
-            if chosen != PRIORITY && state.seats[chosen] == SeatState::Idle {
+            if chosen != PRIORITY && state.slots[chosen] == ExecutorState::Idle {
                 state.stats.stood_in += 1;
             }
-            state.seats[chosen] = SeatState::Running;
+            state.slots[chosen] = ExecutorState::Running;
             self.set_running(state, Some(chosen));
             self.bells[chosen].notify_all();
         } else if let (Some(idle), false) = (idle, state.restarts.is_empty()) {

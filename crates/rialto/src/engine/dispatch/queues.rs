@@ -25,8 +25,9 @@ pub(in crate::engine) struct Dispatches<J> {
 
 impl<J> Dispatches<J> {
     /// With room for so many queues, each as by [`Dispatch::new`]. None of them is in use.
-    pub fn new(room: usize, length: usize, group: usize, executors: usize) -> Dispatches<J> {
-        let queues = (0..room).map(|_| CachePadded::new(Dispatch::new(length, group, executors))).collect();
+    pub fn new(room: usize, length: usize, batch_max: usize, executors: usize) -> Dispatches<J> {
+        let queues =
+            (0..room).map(|_| CachePadded::new(Dispatch::new(length, batch_max, executors))).collect();
         Dispatches { in_use: CachePadded::new(AtomicUsize::new(0)), queues }
     }
 
@@ -62,9 +63,9 @@ impl<J> Dispatches<J> {
         if queue < in_use { queue } else { queue % in_use }
     }
 
-    /// Puts a job on a queue, or on another one if that has been retired. `hire` gets an executor for a queue at
-    /// which there is none to run the job.
-    pub fn put(&self, queue: usize, job: J, standing: Standing, hire: impl Fn(usize)) {
+    /// Puts a job on a queue, or on another one if that has been retired. `start_standby` starts an executor for
+    /// a queue at which there is none to run the job.
+    pub fn put(&self, queue: usize, job: J, standing: Standing, start_standby: impl Fn(usize)) {
         loop {
             let queue = self.meant(queue);
             let latch = self.queues[queue].lock_to_put();
@@ -73,7 +74,7 @@ impl<J> Dispatches<J> {
                 continue;
             }
             if !latch.put([job], standing) {
-                hire(queue);
+                start_standby(queue);
             }
             return;
         }
@@ -81,7 +82,7 @@ impl<J> Dispatches<J> {
 
     /// Puts jobs that are begun on their queues, all at one time: so the jobs of two calls stand in the same order on
     /// all queues that they share.
-    pub fn put_all(&self, mut jobs: SmallVec<[(usize, J); 8]>, hire: impl Fn(usize)) {
+    pub fn put_all(&self, mut jobs: SmallVec<[(usize, J); 8]>, start_standby: impl Fn(usize)) {
         let (queues, latches) = loop {
             jobs.iter_mut().for_each(|(queue, _)| *queue = self.meant(*queue));
             jobs.sort_by_key(|(queue, _)| *queue);
@@ -102,18 +103,23 @@ impl<J> Dispatches<J> {
                 short_of.push(queue);
             }
         }
-        short_of.into_iter().for_each(hire);
+        short_of.into_iter().for_each(start_standby);
     }
 
-    /// Puts one more queue in use. If it has no thread, `start` gives it one. `hire` as for [`Dispatches::put`].
-    pub fn grow<E>(&self, start: impl FnOnce(usize) -> Result<(), E>, hire: impl Fn(usize)) -> Result<(), E> {
+    /// Puts one more queue in use. If it has no thread, `start` gives it one. `start_standby` as for
+    /// [`Dispatches::put`].
+    pub fn grow<E>(
+        &self,
+        start: impl FnOnce(usize) -> Result<(), E>,
+        start_standby: impl Fn(usize),
+    ) -> Result<(), E> {
         let queue = self.len();
         if self.queues[queue].reopen()
             && let Err(error) = start(queue)
         {
-            self.queues[queue].dismiss(0);
+            self.queues[queue].remove_executor(0);
             // A caller that was routed here when the queue was in use before may have found it open.
-            self.clear(queue, hire);
+            self.clear(queue, start_standby);
             return Err(error);
         }
         self.in_use.store(queue + 1, Ordering::Release);
@@ -121,16 +127,16 @@ impl<J> Dispatches<J> {
     }
 
     /// Takes one queue out of use.
-    pub fn shrink(&self, hire: impl Fn(usize)) {
+    pub fn shrink(&self, start_standby: impl Fn(usize)) {
         let queue = self.len() - 1;
         self.in_use.store(queue, Ordering::Release);
-        self.clear(queue, hire);
+        self.clear(queue, start_standby);
     }
 
     /// Gives up a queue that is out of use, and moves what stands on it to others.
-    fn clear(&self, queue: usize, hire: impl Fn(usize)) {
+    fn clear(&self, queue: usize, start_standby: impl Fn(usize)) {
         for (job, standing) in self.queues[queue].give_up() {
-            self.put(queue, job, standing, &hire);
+            self.put(queue, job, standing, &start_standby);
         }
     }
 }

@@ -17,7 +17,7 @@ impl RoomWaiter for NoRoomWaiter {
 fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<NoRoomWaiter>) {
     let dispatch = Dispatch::new(length, 1, executors);
     assert!(dispatch.reopen());
-    (1..executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    (1..executors).for_each(|slot| assert_eq!(dispatch.add_standby(), Some(slot)));
     (dispatch, Arc::new(NoRoomWaiter))
 }
 
@@ -67,20 +67,20 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
 }
 
 #[test]
-fn a_restart_rests_and_goes_before_new_requests() {
+fn a_restart_backs_off_and_goes_before_new_requests() {
     let (dispatch, waiter) = dispatch(8, 1);
     (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
     assert_eq!(next(&dispatch, 0), Some(1));
     // Longer than a machine pauses between two of these steps.
-    let rest = Duration::from_secs(2);
-    let begins_to_rest = Instant::now();
-    dispatch.restart(1, rest);
+    let backoff = Duration::from_secs(2);
+    let backs_off_since = Instant::now();
+    dispatch.restart(1, backoff);
     assert_eq!(next(&dispatch, 0), Some(2));
     dispatch.restart(2, Duration::ZERO);
     assert_eq!(next(&dispatch, 0), Some(2), "due, so before the third");
     assert_eq!(next(&dispatch, 0), Some(3));
     assert_eq!(next(&dispatch, 0), Some(1), "slept until it was due");
-    assert!(begins_to_rest.elapsed() >= rest);
+    assert!(backs_off_since.elapsed() >= backoff);
 }
 
 #[test]
@@ -92,30 +92,30 @@ fn what_is_begun_goes_before_what_is_new() {
     put(&[4, 5], Standing::Begun);
     put(&[6], Standing::Begun);
     assert_eq!(next(&dispatch, 0), Some(4));
-    // The group of 4 and 5 is off the queue. The part of it that is not run when its thread blocks goes back, before
+    // The batch of 4 and 5 is off the queue. The part of it that is not run when its thread blocks goes back, before
     // all others.
     put(&[7], Standing::New);
     put(&[8], Standing::Begun);
-    let seat = dispatch.hire().unwrap();
+    let slot = dispatch.add_standby().unwrap();
     assert!(dispatch.leave(0));
     put(&[9], Standing::Begun);
-    let rest: Vec<_> = (0..8).map(|_| next(&dispatch, seat).unwrap()).collect();
+    let rest: Vec<_> = (0..8).map(|_| next(&dispatch, slot).unwrap()).collect();
     assert_eq!(rest, [5, 6, 8, 9, 1, 2, 3, 7]);
 }
 
 #[test]
 fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retired() {
     let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
-    let none_is_hired = |queue| panic!("a standby is hired at {queue}");
+    let no_standby = |queue| panic!("a standby is added at {queue}");
     for _ in 0..2 {
-        queues.grow(|_| Ok::<_, ()>(()), none_is_hired).unwrap();
+        queues.grow(|_| Ok::<_, ()>(()), no_standby).unwrap();
     }
     let puts =
         [(0, 1, Standing::New), (0, 2, Standing::Begun), (1, 3, Standing::New), (1, 4, Standing::Begun)];
     for (queue, job, standing) in puts {
-        queues.put(queue, job, standing, none_is_hired);
+        queues.put(queue, job, standing, no_standby);
     }
-    queues.shrink(none_is_hired);
+    queues.shrink(no_standby);
     let all: Vec<_> = (0..4).map(|_| next(queues.at(0), 0).unwrap()).collect();
     assert_eq!(all, [2, 4, 1, 3]);
 }
@@ -123,49 +123,50 @@ fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retir
 #[test]
 fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
     let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
-    let none_is_hired = |queue| panic!("a standby is hired at {queue}");
-    queues.grow(|_| Ok::<_, &str>(()), none_is_hired).unwrap();
+    let no_standby = |queue| panic!("a standby is added at {queue}");
+    queues.grow(|_| Ok::<_, &str>(()), no_standby).unwrap();
     // A caller that was routed to the second queue when it was in use before finds it open while its thread is
     // requested.
     let start = |queue| {
         assert!(queues.at(queue).lock_to_put().put([7], Standing::Begun));
         Err("there is no thread left")
     };
-    assert_eq!(queues.grow(start, none_is_hired), Err("there is no thread left"));
+    assert_eq!(queues.grow(start, no_standby), Err("there is no thread left"));
     assert_eq!((queues.len(), queues.at(0).load().0), (1, 1), "it was lost");
     assert_eq!(next(queues.at(0), 0), Some(7));
 }
 
-/// The rest of as many requests as may rest: the first is not due before the last rests, however slow the machine is.
-const LONG_REST: Duration = Duration::from_secs(3);
+/// The back-off of as many requests as may back off: the first is not due before the last
+/// backs off, however slow the machine is.
+const LONG_BACKOFF: Duration = Duration::from_secs(3);
 
 #[test]
-fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
+fn what_is_new_waits_while_too_many_back_off_and_what_is_begun_does_not() {
     let dispatch = Dispatch::<u32>::new(usize::MAX, 4, 1);
     assert!(dispatch.reopen());
-    let rests = RESTARTS_MAX as u32;
-    for job in 0..rests {
+    let restarts = RESTARTS_MAX as u32;
+    for job in 0..restarts {
         assert!(dispatch.lock_to_put().put([job], Standing::New));
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, LONG_REST);
+        dispatch.restart(job, LONG_BACKOFF);
     }
-    assert!(dispatch.lock_to_put().put([rests], Standing::New));
-    assert!(dispatch.lock_to_put().put([rests + 1, rests + 2], Standing::Begun));
-    assert_eq!([next(&dispatch, 0), next(&dispatch, 0)], [Some(rests + 1), Some(rests + 2)]);
-    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    assert!(dispatch.lock_to_put().put([restarts], Standing::New));
+    assert!(dispatch.lock_to_put().put([restarts + 1, restarts + 2], Standing::Begun));
+    assert_eq!([next(&dispatch, 0), next(&dispatch, 0)], [Some(restarts + 1), Some(restarts + 2)]);
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that backed off, not the new one");
     dispatch.close();
 }
 
 #[test]
-fn no_more_requests_are_begun_while_too_many_rest() {
+fn no_more_requests_are_begun_while_too_many_back_off() {
     let (dispatch, waiter) = dispatch(4, 1);
     for job in 0..RESTARTS_MAX as u32 {
         dispatch.put(job, &waiter).unwrap();
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, LONG_REST);
+        dispatch.restart(job, LONG_BACKOFF);
     }
     dispatch.put(u32::MAX, &waiter).unwrap();
-    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that backed off, not the new one");
     assert_eq!(next(&dispatch, 0), Some(1));
     dispatch.close();
 }
@@ -175,8 +176,8 @@ fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     let responses = ResponseQueue::new();
     assert_eq!(responses.take(), None);
     (1..=3).for_each(|response| responses.put(response).unwrap());
-    let naps = Cell::new(0);
-    let wait = |awaited| responses.wait(awaited, || naps.set(naps.get() + 1));
+    let sleeps = Cell::new(0);
+    let wait = |awaited| responses.wait(awaited, || sleeps.set(sleeps.get() + 1));
     wait(ServerWait::Response);
     wait(ServerWait::Either);
     assert_eq!(
@@ -186,7 +187,7 @@ fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     responses.tell_of_room();
     wait(ServerWait::Either);
     wait(ServerWait::Room);
-    assert_eq!(naps.get(), 0);
+    assert_eq!(sleeps.get(), 0);
     responses.forget_room();
     std::thread::scope(|scope| {
         scope.spawn(|| responses.put(4).unwrap());

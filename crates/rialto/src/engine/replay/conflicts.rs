@@ -175,7 +175,7 @@ impl Conflicts {
             touches
                 .iter()
                 .filter(|touch| touch.condition.is_none_or(|condition| condition(arguments)))
-                .map(|touch| (touch, touch.place(arguments, scratch)))
+                .map(|touch| (touch, touch.slot_of(arguments, scratch)))
                 .collect()
         };
         // Conditions and identifiers are code of the user. If one panics here, its action may be left out of the
@@ -188,11 +188,11 @@ impl Conflicts {
             *anything = call;
             return (call, Predecessors { all: call - 1, ..Predecessors::default() });
         };
-        for (touch, place) in &touched {
+        for (touch, slot) in &touched {
             let table = &tables[touch.table];
-            let beside = match place {
-                Some(place) => {
-                    let of_slot = &slots[*place];
+            let beside = match slot {
+                Some(slot) => {
+                    let of_slot = &slots[*slot];
                     before.each.push(of_slot.exclusive);
                     // Calls before the last exclusive one are done when that one is done.
                     Some(of_slot.last_shared(touch.mode)).filter(|&shared| shared > of_slot.exclusive)
@@ -205,11 +205,11 @@ impl Conflicts {
             }
         }
         before.each.retain(|call| *call > before.all);
-        for (touch, place) in &touched {
+        for (touch, slot) in &touched {
             let table = &mut tables[touch.table];
-            match place {
-                Some(place) => {
-                    slots[*place].note(touch.mode, call);
+            match slot {
+                Some(slot) => {
+                    slots[*slot].note(touch.mode, call);
                     table.parts.note(touch.mode, call);
                 }
                 None => table.whole.note(touch.mode, call),
@@ -264,8 +264,8 @@ impl Conflicts {
 }
 
 impl Access {
-    /// The place of the identifier in the table of hashes; none for the whole table.
-    fn place(&self, arguments: &[Value], scratch: &mut Key) -> Option<usize> {
+    /// The slot of the identifier in the table of hashes; none for the whole table.
+    fn slot_of(&self, arguments: &[Value], scratch: &mut Key) -> Option<usize> {
         if self.parts.is_empty() {
             return None;
         }

@@ -458,9 +458,9 @@ impl SharedReplay {
 }
 
 /// Marks the replay as failed if a worker panics, so that no thread waits for that worker.
-struct NotAlone<'a>(&'a SharedReplay);
+struct FailOnPanic<'a>(&'a SharedReplay);
 
-impl Drop for NotAlone<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.failed.store(true, Ordering::Release);
@@ -469,7 +469,7 @@ impl Drop for NotAlone<'_> {
 }
 
 fn serve(shared: &SharedReplay, worker: usize, receiver: &Receiver<Vec<Item>>) {
-    let _others = NotAlone(shared);
+    let _fails = FailOnPanic(shared);
     while let Ok(batch) = receiver.recv() {
         for item in batch {
             let Item { call, bytes, .. } = item;

@@ -35,13 +35,13 @@ impl ReplayTurns {
         }
     }
 
-    fn place(&self, call: u64) -> &AtomicU64 {
+    fn entry(&self, call: u64) -> &AtomicU64 {
         &self.done[(call % WINDOW) as usize]
     }
 
     /// Whether this call is done; 0 is none.
     pub fn is_done(&self, call: u64) -> bool {
-        self.place(call).load(Ordering::Acquire) >= call
+        self.entry(call).load(Ordering::Acquire) >= call
     }
 
     /// Whether all calls up to this one are done.
@@ -59,7 +59,7 @@ impl ReplayTurns {
 
     /// Notes that this worker has done this call.
     pub fn note(&self, worker: usize, call: u64) {
-        self.place(call).store(call, Ordering::Release);
+        self.entry(call).store(call, Ordering::Release);
         let count = &self.counts[worker];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -84,11 +84,11 @@ impl Assignment {
     pub fn next(&mut self, turns: &ReplayTurns, call: u64, last_before: u64) -> usize {
         let on_way = |worker: usize| self.given[worker] - turns.counts[worker].load(Ordering::Relaxed);
         let fewest = (0..self.given.len()).min_by_key(|&worker| on_way(worker)).expect("there is a worker");
-        let place = |call: u64| (call % WINDOW) as usize;
-        let of_last = usize::from(self.workers[place(last_before)]);
+        let entry = |call: u64| (call % WINDOW) as usize;
+        let of_last = usize::from(self.workers[entry(last_before)]);
         let follows = !turns.is_done(last_before) && on_way(of_last) <= on_way(fewest) + MORE;
         let worker = if follows { of_last } else { fewest };
-        self.workers[place(call)] = worker as u16;
+        self.workers[entry(call)] = worker as u16;
         self.given[worker] += 1;
         worker
     }

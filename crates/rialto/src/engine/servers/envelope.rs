@@ -94,9 +94,9 @@ impl Envelope {
         });
         let mut outcome = match ended {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(rest)) => {
+            Ok(Err(backoff)) => {
                 self.runs = Some(Box::new(runs));
-                return here.queues.restart(here.queue, Task::Request(self), rest.unwrap_or_default());
+                return here.queues.restart(here.queue, Task::Request(self), backoff.unwrap_or_default());
             }
             // A bug of ours, outside of the body: what it had read is not known.
             Err(panic) => Outcome::failed(Failure::Panic(panic), Some(here.core.settle_all(&self.options))),

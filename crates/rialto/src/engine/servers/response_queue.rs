@@ -89,12 +89,12 @@ impl<R> ResponseQueue<R> {
         self.inbox.lock().has_room = false;
     }
 
-    /// Sleeps until what is awaited is there. If it is not, `nap` is called first, without the latch.
-    pub fn wait(&self, awaited: ServerWait, nap: impl FnOnce()) {
+    /// Sleeps until what is awaited is there. If it is not, `before_sleep` is called first, without the latch.
+    pub fn wait(&self, awaited: ServerWait, before_sleep: impl FnOnce()) {
         if self.inbox.lock().has(awaited) {
             return;
         }
-        nap();
+        before_sleep();
         let mut inbox = self.inbox.lock();
         while !inbox.has(awaited) {
             inbox.awaited = Some(awaited);

@@ -11,7 +11,7 @@ use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
 use super::super::wait::{LockError, LockPolicy, Wait};
 use super::locks::{Granted, LocalAnswer, LocalRequest};
 use super::routing::ExecutorSet;
-use super::{HeldLocal, LOOK_AGAIN, LockTableGuard, SpanRef, Strengthened, Wanted};
+use super::{HeldLocal, LockTableGuard, SpanRef, Strengthened, TABLE_RECHECK, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::fault_injection;
 use crate::ids::IndexId;
@@ -146,7 +146,7 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<LockTableGuard<'_>, LockError> {
-        match self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
+        match self.local.lock_to_ask_for(executor, mode, TABLE_RECHECK) {
             Some(latch) => Ok(latch),
             None => self.wait_for_table(owner, executor, mode, wait),
         }
@@ -179,7 +179,7 @@ impl LockManager {
                 break Err(error);
             }
             // At its end the wait includes one for the thread's turn, without a latch: the table may be out again.
-            if let Some(latch) = self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
+            if let Some(latch) = self.local.lock_to_ask_for(executor, mode, TABLE_RECHECK) {
                 break Ok(latch);
             }
         };
@@ -203,7 +203,7 @@ impl LockManager {
             if let Some(error) = self.why_not_wait(wait) {
                 return Err(error);
             }
-            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
+            if self.local.lock_to_ask_for(executor, mode, TABLE_RECHECK).is_some() {
                 return Ok(());
             }
         }
@@ -218,7 +218,7 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<LockTableGuard<'_>, LockError> {
         loop {
-            if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
+            if let Some(latch) = self.local.lock_for(executor, TABLE_RECHECK) {
                 return Ok(latch);
             }
             if self.meets_own_lease(owner.id()) {
@@ -336,10 +336,10 @@ impl LockManager {
         let request =
             LocalRequest { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
-        self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
+        self.release_locals_within(owner_id, &mut parts, TABLE_RECHECK);
         owner.body.locals.append(&mut parts);
         for &(executor, had) in &strengthened.0 {
-            let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
+            let Some(mut locks) = self.local.lock_for(executor, TABLE_RECHECK) else { continue };
             let mut woken = WokenOwners::new();
             if locks.held.fall_back(request, had) {
                 self.grant_local(&mut locks, &mut woken);

@@ -17,10 +17,10 @@ use crate::ids::IndexId;
 use crate::io::Clock;
 
 /// A sleeper checks again at this interval, so that no missed wake-up makes it sleep for ever.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// The same for a thread that can take other latches meanwhile, or can go on without this one.
-const LOOK_AT_ONCE: Duration = Duration::from_millis(1);
+const RECHECK_SOON: Duration = Duration::from_millis(1);
 
 /// After so many sleeps, each of which ended with the table taken by another thread, a wait gives up.
 const SLEEPS_MAX: u32 = 4;
@@ -250,7 +250,7 @@ impl Executor {
     #[inline]
     pub fn lock(&self) -> LockTableGuard<'_> {
         loop {
-            if let Some(latch) = self.lock_for(LOOK_AGAIN) {
+            if let Some(latch) = self.lock_for(RECHECK) {
                 return latch;
             }
         }
@@ -279,7 +279,7 @@ impl Executor {
             if self.state.load(Ordering::Relaxed) & OUT != 0 || self.readers.are_there() {
                 return None;
             }
-            if let Some(table) = self.wait(how, LOOK_AT_ONCE) {
+            if let Some(table) = self.wait(how, RECHECK_SOON) {
                 return Some(LockTableGuard::of(self, table, how));
             }
         }
@@ -440,7 +440,7 @@ impl Executor {
     /// The requests since the last sample. Only the number is known of what readers ask for, and of all requests if
     /// the table is out.
     pub fn sample(&self) -> Sample {
-        let keys = self.lock_for(LOOK_AT_ONCE).map_or_else(Vec::new, |mut table| table.take_keys());
+        let keys = self.lock_for(RECHECK_SOON).map_or_else(Vec::new, |mut table| table.take_keys());
         let requests = self.requests();
         Sample { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
     }

@@ -95,8 +95,8 @@ pub(super) fn suffices(held: RecordMode, asked: RecordMode) -> bool {
 }
 
 impl Lock {
-    /// The key of a lock in the order of locks.
-    pub fn place(&self) -> (IndexId, SpanRef<'_>) {
+    /// What locks are sorted by.
+    pub fn sort_key(&self) -> (IndexId, SpanRef<'_>) {
         (self.index, self.span.borrow())
     }
 

@@ -79,7 +79,7 @@ use crate::io::Clock;
 use crate::{fault_injection, seed};
 
 /// How long an owner waits for a table that is out before it checks whether to wait any longer.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const TABLE_RECHECK: Duration = Duration::from_millis(1);
 
 /// How long an owner that only releases its locks waits for a table that is out before it tries the other tables that
 /// it found out. A change of rules waits as long.
@@ -310,7 +310,7 @@ impl LockManager {
     fn withdraw_local(&self, owner: u16, executor: u16) -> bool {
         let mut woken = WokenOwners::new();
         {
-            let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else {
+            let Some(mut locks) = self.local.lock_for(executor, TABLE_RECHECK) else {
                 return self.slots[usize::from(owner)].leave_wait();
             };
             if !locks.withdraw(owner) {
@@ -326,7 +326,7 @@ impl LockManager {
     /// stays out is waited for only after the locks at all other executors are released.
     #[inline]
     pub(super) fn release_locals(&self, id: u16, locals: &mut SmallVec<[HeldLocal; 8]>) {
-        let mut limit = LOOK_AGAIN;
+        let mut limit = TABLE_RECHECK;
         while !self.release_locals_within(id, locals, limit) {
             limit = RELEASE_AGAIN;
         }
@@ -376,7 +376,7 @@ impl LockManager {
     /// Releases what an owner holds after its transaction has ended, except for locks at executors whose tables stay
     /// out. False: such locks are left.
     pub fn release_at_once(&self, owner: &mut Owner) -> bool {
-        self.release_but_out(owner, LOOK_AGAIN)
+        self.release_but_out(owner, TABLE_RECHECK)
     }
 
     /// The same, on a thread that can wait longer.
@@ -453,7 +453,7 @@ impl LockManager {
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;
             let latch =
-                if out.contains(&executor) { None } else { self.local.lock_for(executor, LOOK_AGAIN) };
+                if out.contains(&executor) { None } else { self.local.lock_for(executor, TABLE_RECHECK) };
             let Some(mut latch) = latch else {
                 out.push(executor);
                 kept.push(held);

@@ -276,7 +276,7 @@ impl OrderedLocks {
         while at != NONE {
             count_probe();
             let node = self.node(at);
-            at = match (index, span).cmp(&locks[node.lock as usize].place()) {
+            at = match (index, span).cmp(&locks[node.lock as usize].sort_key()) {
                 Ordering::Less => node.left,
                 Ordering::Equal => return Some(node.lock),
                 Ordering::Greater => node.right,
@@ -347,13 +347,13 @@ impl OrderedLocks {
 
     /// Brings the summaries up to date after a lock's holders or their modes have changed.
     pub fn update(&mut self, locks: &[Lock], lock: u32) {
-        let place = locks[lock as usize].place();
+        let sort_key = locks[lock as usize].sort_key();
         let (mut path, mut at): (SmallVec<[u32; 32]>, _) = (SmallVec::new(), self.root);
         loop {
             count_probe();
             path.push(at);
             let node = self.node(at);
-            at = match place.cmp(&locks[node.lock as usize].place()) {
+            at = match sort_key.cmp(&locks[node.lock as usize].sort_key()) {
                 Ordering::Less => node.left,
                 Ordering::Equal => break,
                 Ordering::Greater => node.right,
@@ -387,7 +387,7 @@ impl OrderedLocks {
     /// Compares the span of a lock with that of a node.
     fn order(&self, locks: &[Lock], lock: u32, at: u32) -> Ordering {
         count_probe();
-        locks[lock as usize].place().cmp(&locks[self.node(at).lock as usize].place())
+        locks[lock as usize].sort_key().cmp(&locks[self.node(at).lock as usize].sort_key())
     }
 
     /// Puts a new node into a subtree. Gives its root.

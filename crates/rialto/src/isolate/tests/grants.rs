@@ -10,7 +10,7 @@ use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
 use crate::probes::PROBES;
-use crate::seed::keys_of_one_place;
+use crate::seed::keys_of_one_slot;
 
 const TABLE: TableId = TableId(3);
 
@@ -354,7 +354,7 @@ fn many_locks_fit_and_are_all_given_back() {
 
 /// Keys whose hashes by a known seed are in one chain of one partition.
 fn keys_of_one_chain() -> Vec<[u8; 8]> {
-    keys_of_one_place(200, |key| {
+    keys_of_one_slot(200, |key| {
         let spread = HeadName::record(name(key)).spread();
         spread >> 48 & 0xff | spread & 0xff
     })

@@ -51,7 +51,7 @@ pub struct Adaptive {
 
 /// What was committed with a share in a walk, and in which time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Yield {
+struct Throughput {
     packets: u64,
     time_ns: u64,
 }
@@ -79,7 +79,7 @@ struct Climb {
 struct Walk {
     other: usize,
     group: u32,
-    yields: [Yield; 2],
+    measured: [Throughput; 2],
 }
 
 impl Walk {
@@ -91,7 +91,7 @@ impl Walk {
     /// Whether the other share commits more by this many percent; with a negative number, whether it commits less by at
     /// most as many.
     fn other_brings(&self, percent: i64) -> bool {
-        let [present, other] = self.yields;
+        let [present, other] = self.measured;
         // packets / time, compared crosswise.
         let (present, other) = (
             u128::from(present.packets) * u128::from(other.time_ns),
@@ -137,8 +137,8 @@ impl Climb {
                 // The first group of a turn was begun with the share before.
                 if walk.group % TURN_GROUPS > 0 {
                     let side = walk.side();
-                    walk.yields[side].packets += group.packets;
-                    walk.yields[side].time_ns += time_ns;
+                    walk.measured[side].packets += group.packets;
+                    walk.measured[side].time_ns += time_ns;
                 }
                 walk.group += 1;
                 if walk.is_over() {
@@ -157,7 +157,7 @@ impl Climb {
         if other == self.share {
             return self.set_out();
         }
-        self.walk = Some(Walk { other, group: 0, yields: [Yield::default(); 2] });
+        self.walk = Some(Walk { other, group: 0, measured: [Throughput::default(); 2] });
     }
 
     fn arrive(&mut self) {

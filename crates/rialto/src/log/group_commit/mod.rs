@@ -122,7 +122,7 @@ pub enum GroupCommitter {
 pub struct Written {
     /// Packets in it.
     pub packets: u64,
-    /// Places taken behind the group when it completed.
+    /// Places taken after the group when it completed.
     pub behind: u64,
     /// How long its write took.
     pub took: Duration,

@@ -57,7 +57,7 @@ impl LogCore {
             gatherer.close_allotment(&self.pool);
             self.line.give(|bytes| self.promise(bytes))
         };
-        given.iter().for_each(|place| place.wake());
+        given.iter().for_each(|entry| entry.wake());
     }
 
     /// Waits in the line until room is given. Works for it if it is the first, and once when it has waited for as long

@@ -314,7 +314,7 @@ fn a_creation_that_was_cut_short_can_be_done_again() {
     }
 }
 
-/// Whether blocks lie behind the page in which the log ends.
+/// Whether blocks lie after the page in which the log ends.
 fn blocks_follow(end: &LogEnd, disk: &dyn Disk) -> bool {
     let position = end.position.next_multiple_of(PAGE as u64);
     let Some(file) = end.files.iter().find(|file| (file.start..file.end()).contains(&position)) else {
@@ -412,10 +412,10 @@ fn groups_in_flight_complete_in_their_order_whatever_crashes() {
             next += 1;
         }
         assert!(next > answered, "answered up to {answered}, recovered {}: {about}", next - 1);
-        // A whole page of the log behind the end: the hole that a later group jumped over.
+        // A whole page of the log after the end: the hole that a later group jumped over.
         let recovered = reader.finish().unwrap();
         holes += u64::from(end == End::Crash && next <= place && blocks_follow(&recovered, &*disk));
-        // The log continues over the hole, and the blocks behind it never come back.
+        // The log continues over the hole, and the blocks after it never come back.
         let chosen = LogOptions { wait_max: Duration::from_secs(60), ..chosen };
         let log =
             Log::open(&disk, DATABASE, &chosen, recovered).unwrap_or_else(|error| panic!("{error}: {about}"));

@@ -36,7 +36,7 @@ fn the_end_is_found_without_reading() {
             );
             log.close().unwrap();
             drop(log);
-            // Freed files are used again: the bytes behind the log's end in them are of an earlier life.
+            // Freed files are used again: the bytes after the log's end in them are of an earlier life.
             log = Log::open(&disk, DATABASE, &alone(), read_all(&disk, 1.max(middle)).1).unwrap();
             log.free_before(Lsn(middle)).unwrap();
             let (told, found) = both(&disk, middle);
@@ -57,7 +57,7 @@ fn the_end_is_found_without_reading() {
     }
 }
 
-/// The bytes behind the log's end may claim anything: bytes that claim places which no log has are no block, and no
+/// The bytes after the log's end may claim anything: bytes that claim places which no log has are no block, and no
 /// number overflows.
 #[test]
 fn bytes_that_claim_places_beyond_the_last_are_no_block() {

@@ -10,7 +10,7 @@ fn read_forged(forged: &[ForgedBlock]) -> Result<LogEnd> {
         Some(ForgedBlock { position: next.position, ..blocks.next()?.clone() })
     });
     disk.open(&files::name(1), Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
-    // A block inside a packet begins with the place behind it.
+    // A block inside a packet begins with the place after it.
     let from = Lsn(1 + u64::from(forged[0].inside));
     recover(&disk, DATABASE, from)?.finish()
 }

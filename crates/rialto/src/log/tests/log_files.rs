@@ -41,7 +41,7 @@ fn files_are_switched_freed_and_reused() {
     let log = Log::open(&disk, DATABASE, &options, end).unwrap();
     assert!(log.bytes_since(Lsn(380)) > 20 * 30_000);
     drop(log);
-    // The redo start must be there, and so must everything behind it.
+    // The redo start must be there, and so must everything after it.
     assert!(matches!(recovery_error(&disk, 1), Error::Corrupt { what, .. } if what.contains("place 1")));
 }
 
@@ -259,7 +259,7 @@ fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
     let log = Log::open(&disk, DATABASE, &options, end).unwrap();
     let next = commit(&log, b"next");
     log.wait(next, Durability::Disk, &Patience::default()).unwrap();
-    // All files are freed but the one that the log ends in, and the one prepared behind it.
+    // All files are freed but the one that the log ends in, and the one prepared after it.
     assert!(log.free_before(next).unwrap() >= 2, "of {files} files");
     assert!(log.bytes_used() <= 64 << 10, "{} bytes", log.bytes_used());
     drop(log);

@@ -1,4 +1,4 @@
-//! Points of the log's chain: where it ended behind a place.
+//! Points of the log's chain: where it ended after a place.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::interleavings::hooked::{About, HookedDisk};
 use crate::io::Random;
 
-/// Reads the log behind a point, as a witness of which a home block names the point.
+/// Reads the log after a point, as a witness of which a home block names the point.
 fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
     let witness = Witness { name: "home".to_owned(), point };
     let mut reader = recover_through(disk, DATABASE, point.lsn.next(), Some(witness))?;
@@ -20,13 +20,13 @@ fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
 }
 
 /// The log goes through the points that it has reported, and through no others. These include points with only pads
-/// behind them up to the end of their file, whose files are kept for them.
+/// after them up to the end of their file, whose files are kept for them.
 #[test]
 fn a_log_goes_through_its_points_and_no_others() {
     let mut random = Random::new(Random::seed_from_environment());
     let disk: Arc<dyn Disk> = MemoryDisk::new();
     let log = Log::create(&disk, DATABASE, &small()).unwrap();
-    assert!(log.point().unwrap().position.0 >= PAGE as u64, "behind the pad of the opening");
+    assert!(log.point().unwrap().position.0 >= PAGE as u64, "after the pad of the opening");
     let (mut file_end, mut points, mut at_ends) = (256 << 10, Vec::new(), Vec::new());
     while at_ends.len() < 3 {
         let left = file_end - log.end_position();
@@ -75,7 +75,7 @@ fn a_log_goes_through_its_points_and_no_others() {
     }
 }
 
-/// A point lies behind what was committed before it was asked for, however much is committed meanwhile: here more than
+/// A point lies after what was committed before it was asked for, however much is committed meanwhile: here more than
 /// the ring holds, in packets of many blocks, whenever a group of the log is written.
 #[test]
 fn a_point_does_not_wait_for_what_is_committed_meanwhile() {

@@ -35,6 +35,9 @@ pub(super) struct Costs {
     pub grant: Duration,
 }
 
+/// The threads that wait for a processor, and for how many nanoseconds of work each.
+type WorkQueue = VecDeque<(usize, u64)>;
+
 #[derive(Debug)]
 struct MachineState {
     now_ns: u64,
@@ -48,8 +51,7 @@ struct MachineState {
     sleepers: Vec<Vec<usize>>,
     running: Option<usize>,
     processors_free: u32,
-    /// The threads that wait for a processor, and for how much work each.
-    queue: VecDeque<(usize, u64)>,
+    queue: WorkQueue,
     worked_ns: u64,
     threads_left: usize,
     /// Every thread sleeps, and no event will wake one.
@@ -134,7 +136,7 @@ impl Virtual {
         self.work_queued(time, VecDeque::push_front);
     }
 
-    fn work_queued(&self, time: Duration, queue_up: fn(&mut VecDeque<(usize, u64)>, (usize, u64))) {
+    fn work_queued(&self, time: Duration, queue_up: fn(&mut WorkQueue, (usize, u64))) {
         if time.is_zero() {
             return;
         }

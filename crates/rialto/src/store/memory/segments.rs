@@ -82,7 +82,7 @@ impl RecordRef {
 #[derive(Default)]
 pub struct SegmentMeta {
     latch: AtomicBool,
-    /// A dirty bit for each copy, [`WHITE`] and [`CALLED`]. They change under the latch.
+    /// A dirty bit for each copy, [`WHITE`] and [`AWAITED`]. They change under the latch.
     marks: AtomicU8,
     /// The number of commits that hold the segment white and have not finished their apply: a black/white sweep leaves
     /// the segment until there are none. A commit is counted in under the latch, and counted out without it.
@@ -144,9 +144,9 @@ const ALL_COPIES: u8 = 15;
 /// it.
 const WHITE: u8 = 16;
 /// Of a white segment: the sweep waits for it, so no more commits come to hold it white.
-const CALLED: u8 = 32;
+const AWAITED: u8 = 32;
 /// The marks that say how a segment stands to the sweep.
-const PAINT: u8 = WHITE | CALLED;
+const PAINT: u8 = WHITE | AWAITED;
 
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
@@ -656,7 +656,7 @@ impl Segments {
         // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it
         // was freed.
         announce_write();
-        self.record(record).hold_place(placeholder);
+        self.record(record).put_placeholder(placeholder);
     }
 
     /// Removes the lock bits, which must not survive a crash, from a slot that was read from a backup. An absent slot

@@ -183,12 +183,12 @@ impl<'a> StoredRow<'a> {
     #[inline]
     pub(super) fn begin(&self, units: usize, placeholder: &[u8]) {
         self.lock.store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
-        self.hold_place(placeholder);
+        self.put_placeholder(placeholder);
     }
 
     /// Puts the primary key that is being inserted into an absent slot.
     #[inline]
-    pub(super) fn hold_place(&self, key: &[u8]) {
+    pub(super) fn put_placeholder(&self, key: &[u8]) {
         self.put(key);
         self.stamp.store(key.len() as u64, Ordering::Release);
     }

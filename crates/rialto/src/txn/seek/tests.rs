@@ -64,10 +64,12 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
         let known = Some((record, found.leaf));
         let led = context.lock_present(slot, WhichIndex::Primary, None, known, mode).unwrap();
         assert!(is_unlocked(), "{about}: the lock was given back");
-        let place = context.seek(slot, mode).unwrap();
-        match (led, place) {
-            (Probe::Present(now), CurrentRow::Stored(seen)) => assert!(moved && now == seen && now != record),
-            (Probe::Absent { .. }, CurrentRow::Absent(_)) => assert!(!moved, "{about}"),
+        let location = context.seek(slot, mode).unwrap();
+        match (led, location) {
+            (Probe::Present(now), CurrentLocation::Stored(seen)) => {
+                assert!(moved && now == seen && now != record)
+            }
+            (Probe::Absent { .. }, CurrentLocation::Absent(_)) => assert!(!moved, "{about}"),
             other => panic!("{about}: {other:?}"),
         }
         // A probe that is still valid is believed.

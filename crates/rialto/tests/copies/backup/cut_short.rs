@@ -210,11 +210,13 @@ fn a_backup_that_is_cancelled_leaves_nothing_and_changes_nothing() {
     db.backup_on(MemoryDisk::new(), BackupKind::Full).unwrap();
     put(&db, 400..450);
     let cancelled = AtomicBool::new(true);
-    let error = db.backup_unless(&cancelled, &path, BackupKind::Incremental).unwrap_err();
+    let kind = BackupKind::Incremental;
+    let options = || BackupOptions { kind, cancelled: Some(&cancelled), ..BackupOptions::default() };
+    let error = db.backup(&path, options()).unwrap_err();
     assert_eq!(error, Error::Cancelled);
     assert!(!path.join("backup.unfinished").exists());
     cancelled.store(false, Ordering::Relaxed);
-    let report = db.backup_unless(&cancelled, &path, BackupKind::Incremental).unwrap();
+    let report = db.backup(&path, options()).unwrap();
     std::fs::remove_dir_all(&path).unwrap();
     assert!(report.base.is_some() && report.segments > 0, "{report}");
 }

@@ -13,7 +13,7 @@ fn balance(tx: &mut Transaction, table: &Table, id: i32) -> i64 {
 /// A transaction that only reads takes no locks at first; a row that it read is changed before its end, so it runs
 /// again.
 #[test]
-fn a_reader_that_is_spoiled_runs_again() {
+fn a_reader_that_is_invalidated_runs_again() {
     let db = database();
     let table = accounts(&db);
     db.transact(|tx| (0..2).try_for_each(|id| tx.insert(&table, &row(id, 50, &id.to_string())))).unwrap();
@@ -52,7 +52,7 @@ fn a_reader_that_is_spoiled_runs_again() {
 }
 
 #[test]
-fn a_reader_is_spoiled_by_rows_that_come_and_go() {
+fn a_reader_is_invalidated_by_rows_that_come_and_go() {
     let db = database();
     let table = accounts(&db);
     db.transact(|tx| tx.insert(&table, &row(5, 50, "five"))).unwrap();
@@ -142,7 +142,7 @@ impl Drop for PanicsWhenDropped {
 }
 
 #[test]
-fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
+fn a_panic_of_an_invalidated_reader_is_forgotten_and_any_other_is_not() {
     let db = database();
     let table = accounts(&db);
     db.transact(|tx| tx.insert(&table, &row(1, 50, "one"))).unwrap();

@@ -33,7 +33,7 @@ enum Affinity {
 /// Divides the actions of a phase among the threads that own the executors of their identifiers. The first part is
 /// the transaction's own. Actions that overlap are in one part. None of the actions is a plain closure, which would
 /// overlap all.
-pub(super) fn place(
+pub(super) fn assign(
     context: &mut Context,
     actions: &[BoundAction<'_>],
     positions: impl Iterator<Item = u16>,
@@ -85,25 +85,25 @@ pub(super) fn place(
 /// `first` come before the others, but none comes before an action that overlaps it and stands before it in the flow.
 pub(super) fn in_turn(actions: &[BoundAction<'_>], positions: &[u16], first: &[u8]) -> SmallVec<[u16; 16]> {
     /// Puts an action behind those that overlap it and stand before it in the flow, after these have been put in the
-    /// same way. Actions that are placed already stay.
-    fn put(actions: &[BoundAction<'_>], nth: usize, placed: &mut [bool], order: &mut SmallVec<[u16; 16]>) {
-        if std::mem::replace(&mut placed[nth], true) {
+    /// same way. Actions that are in order already stay.
+    fn put(actions: &[BoundAction<'_>], nth: usize, ordered: &mut [bool], order: &mut SmallVec<[u16; 16]>) {
+        if std::mem::replace(&mut ordered[nth], true) {
             return;
         }
         for before in 0..nth {
-            if !placed[before] && overlap(&actions[before], &actions[nth]) {
-                put(actions, before, placed, order);
+            if !ordered[before] && overlap(&actions[before], &actions[nth]) {
+                put(actions, before, ordered, order);
             }
         }
         order.push(nth as u16);
     }
     let mut order = SmallVec::new();
-    let mut placed: SmallVec<[bool; 16]> = smallvec![false; actions.len()];
+    let mut ordered: SmallVec<[bool; 16]> = smallvec![false; actions.len()];
     // There are few of these: an action's number has 8 bits there.
     let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
-    first.for_each(|nth| put(actions, nth, &mut placed, &mut order));
-    // All actions that have to come before one of these are placed, or precede it in `actions`.
-    order.extend((0..actions.len()).filter(|&nth| !placed[nth]).map(|nth| nth as u16));
+    first.for_each(|nth| put(actions, nth, &mut ordered, &mut order));
+    // All actions that have to come before one of these are in order, or precede it in `actions`.
+    order.extend((0..actions.len()).filter(|&nth| !ordered[nth]).map(|nth| nth as u16));
     order
 }
 
@@ -120,7 +120,7 @@ fn overlap(one: &BoundAction<'_>, other: &BoundAction<'_>) -> bool {
 }
 
 /// The thread that runs a phase one action after the other: that of the first action whose identifier has an owner.
-pub(super) fn place_in_turn<'a>(
+pub(super) fn assign_in_turn<'a>(
     context: &mut Context,
     in_order: impl Iterator<Item = &'a BoundAction<'a>>,
     here: &Here<'_>,

@@ -111,7 +111,7 @@ pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], queues: &Qu
 fn named_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> usize {
     let given = Given { arguments, earlier: &[] };
     let Some(actions) = procedure.flow().phases().first() else { return 0 };
-    let place = |at: usize| {
+    let executor_of = |at: usize| {
         let (target, binding) = (actions[at].target.as_ref()?, procedure.bindings.of_phase(0)[at].as_ref()?);
         if binding.by_columns {
             return None;
@@ -127,10 +127,10 @@ fn named_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> us
     let in_order = first.into_iter().chain(0..actions.len());
     let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
     let mut identified = named.filter(|&at| actions[at].is_part_of(arguments, given.earlier));
-    let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
+    let Some((executor, key)) = identified.next().and_then(executor_of) else { return 0 };
     let owner = queues.owner_of(executor).or_else(|| {
-        let mut places = identified.filter_map(place);
-        places.find_map(|(executor, _)| queues.owner_of(executor))
+        let mut others = identified.filter_map(executor_of);
+        others.find_map(|(executor, _)| queues.owner_of(executor))
     });
     // Calls that only read what is only read are spread evenly over the threads.
     owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())

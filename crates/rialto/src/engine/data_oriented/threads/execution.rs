@@ -36,11 +36,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::assignment::{AssignedPart, in_turn, place, place_in_turn};
+use super::assignment::{AssignedPart, assign, assign_in_turn, in_turn};
 use super::call::Call;
 #[cfg(test)]
 use super::queues::Bug;
-use super::queues::{Aside, Queues};
+use super::queues::{BackoffId, Queues};
 use super::rendezvous::Rendezvous;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
@@ -86,8 +86,8 @@ pub(in crate::engine) enum Task {
     Request(Box<Envelope>),
 }
 
-/// The earlier runs of a call, and the back-off that it comes from, if it stepped aside.
-pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Aside>);
+/// The earlier runs of a call, and the back-off that it comes from, if there is one.
+pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<BackoffId>);
 
 /// See the [module](self).
 pub(in crate::engine) struct Execution {
@@ -99,21 +99,21 @@ pub(in crate::engine) struct Execution {
     /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the
     /// phase is.
     is_whole: bool,
-    /// The names of what its phases have locked, for calls that have stepped aside.
+    /// The names of what its phases have locked, for calls that back off for it.
     names: SmallVec<[u64; 4]>,
 }
 
 /// How the run of a phase on a thread ended.
 enum PhaseEnd {
     Ran,
-    /// It belongs elsewhere.
-    Elsewhere(Elsewhere),
-    /// Not begun: the call steps aside, for a lock on the identifier of this name.
-    Aside(u64),
+    /// Other threads are to run it.
+    Reassigned(ReassignedPhase),
+    /// Not begun: the call backs off for a lock on the identifier of this name.
+    BackOff(u64),
 }
 
 /// The state that the parts of a phase share.
-struct Meeting {
+struct SplitPhase {
     call: Arc<Call>,
     phase: usize,
     /// What earlier phases gave.
@@ -122,19 +122,19 @@ struct Meeting {
     identified: Vec<(u16, Identified)>,
     /// The lowest position of an action that has failed so far. Actions behind it need not begin, nor wait for locks.
     failed_at: AtomicU32,
-    parts: SmallVec<[UnderWay; 4]>,
-    rendezvous: Rendezvous<Arrival>,
+    parts: SmallVec<[PartProgress; 4]>,
+    rendezvous: Rendezvous<FinishedPart>,
 }
 
 /// Where a phase is to run, and what is locked for it.
-struct Elsewhere {
+struct ReassignedPhase {
     parts: SmallVec<[AssignedPart; 4]>,
     /// If there are several parts.
     identified: Vec<(u16, Identified)>,
 }
 
 /// The progress of a part, for the other parts to read.
-struct UnderWay {
+struct PartProgress {
     /// The lock owner of its context.
     owner: u16,
     /// The position of the action that it runs; 0 before the first. It ascends.
@@ -143,7 +143,7 @@ struct UnderWay {
 
 /// The actions of a phase that one thread runs.
 pub(in crate::engine) struct Part {
-    meeting: Arc<Meeting>,
+    split: Arc<SplitPhase>,
     /// Which of the parts it is.
     nth: usize,
     /// Their positions in the phase, ascending.
@@ -159,8 +159,8 @@ enum PartOf {
     Own(PartTransaction, Outputs),
 }
 
-/// A part at the rendezvous point.
-struct Arrival {
+/// A part at the rendezvous point, with its outcome.
+struct FinishedPart {
     run: PartOf,
     actions: SmallVec<[u16; 8]>,
     /// How many outputs there were behind each action that has run.
@@ -196,7 +196,7 @@ impl Task {
         match self {
             Task::Call(call, _) => Some(call),
             Task::Execution(execution) => Some(&execution.call),
-            Task::Part(part) => Some(&part.meeting.call),
+            Task::Part(part) => Some(&part.split.call),
             Task::Request(..) => None,
         }
     }
@@ -204,11 +204,11 @@ impl Task {
 
 impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
-        let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
+        let (runs, backoff) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
-        if let Some(aside) = aside {
-            runs.come_back(here.core.clock.now(), here.queues.come_back(aside));
+        if let Some(backoff) = backoff {
+            runs.end_backoff(here.core.clock.now(), here.queues.end_backoff(backoff));
         }
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);
@@ -243,14 +243,14 @@ impl Execution {
                 return self.run_whole(here);
             }
             match ended {
-                Ok(Ok(PhaseEnd::Ran)) => self.meet_alone(),
-                Ok(Ok(PhaseEnd::Aside(name))) => return self.step_aside(name, here),
-                Ok(Ok(PhaseEnd::Elsewhere(elsewhere))) => {
+                Ok(Ok(PhaseEnd::Ran)) => self.end_phase(),
+                Ok(Ok(PhaseEnd::BackOff(name))) => return self.back_off(name, here),
+                Ok(Ok(PhaseEnd::Reassigned(reassigned))) => {
                     // On a queue it waits (L12).
                     self.transaction.return_lease();
-                    return match &elsewhere.parts[..] {
+                    return match &reassigned.parts[..] {
                         [part] => here.queues.put(part.queue, Task::Execution(self)),
-                        _ => self.share_out(elsewhere, here),
+                        _ => self.share_out(reassigned, here),
                     };
                 }
                 Ok(Err(error)) => return self.end(Err(error), here),
@@ -264,7 +264,7 @@ impl Execution {
     }
 
     /// The phase has been run as a whole.
-    fn meet_alone(&mut self) {
+    fn end_phase(&mut self) {
         self.outputs.rendezvous();
         self.next_phase += 1;
     }
@@ -287,21 +287,21 @@ impl Execution {
         // In a first phase nothing has been done, and nothing need be held. If this run waited here, tasks behind it on
         // the queue, for which others may wait, would be held up.
         let runs_whole = runs.is_whole();
-        let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
+        let mut lock_or_back_off = |context: &mut Context, actions: &mut BoundActions<'_>| {
             names.extend(names_of(actions));
             if *next_phase > 0 {
                 return lock(procedure, context, actions, given).map(|()| None);
             }
-            if runs.may_step_aside(context) {
+            if runs.may_back_off(context) {
                 match lock_at_once(procedure, context, actions, given)? {
                     AtOnce::Locked => return Ok(None),
-                    AtOnce::Met(name) => return Ok(Some(name)),
+                    AtOnce::Conflict(name) => return Ok(Some(name)),
                     AtOnce::Refused => {}
                 }
             }
             // Its back-offs and the wait that follows share one time-out.
             let limit = context.choices.lock_timeout;
-            context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
+            context.choices.lock_timeout = limit.saturating_sub(runs.take_backed_off());
             let locked = lock(procedure, context, actions, given);
             context.choices.lock_timeout = limit;
             locked.map(|()| None)
@@ -320,32 +320,32 @@ impl Execution {
                 Some(first) => {
                     let order = in_turn(&actions, &positions, first);
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
-                    one(place_in_turn(context, in_order, here))
+                    one(assign_in_turn(context, in_order, here))
                 }
                 None if *is_whole
                     || has_plain(&actions) && !fault_injection::is_on("closures-beside-parts") =>
                 {
-                    one(place_in_turn(context, actions.iter(), here))
+                    one(assign_in_turn(context, actions.iter(), here))
                 }
-                None => place(context, &actions, positions.iter().copied(), here),
+                None => assign(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it
                 // keeps when they are gone.
-                if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-                    return Ok(PhaseEnd::Aside(name));
+                if let Some(name) = lock_or_back_off(context, &mut actions)? {
+                    return Ok(PhaseEnd::BackOff(name));
                 }
                 context.core.locks.return_lease(&mut context.owner);
-                parts = place(context, &actions, positions.iter().copied(), here);
+                parts = assign(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
                 let identified = if parts.len() > 1 { identified(&positions, &actions) } else { Vec::new() };
-                return Ok(PhaseEnd::Elsewhere(Elsewhere { parts, identified }));
+                return Ok(PhaseEnd::Reassigned(ReassignedPhase { parts, identified }));
             }
         }
-        if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-            return Ok(PhaseEnd::Aside(name));
+        if let Some(name) = lock_or_back_off(context, &mut actions)? {
+            return Ok(PhaseEnd::BackOff(name));
         }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it
         // chose.
@@ -364,7 +364,11 @@ impl Execution {
     }
 
     /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
-    fn share_out(mut self: Box<Self>, Elsewhere { mut parts, identified }: Elsewhere, here: &Here<'_>) {
+    fn share_out(
+        mut self: Box<Self>,
+        ReassignedPhase { mut parts, identified }: ReassignedPhase,
+        here: &Here<'_>,
+    ) {
         #[cfg(test)]
         here.queues.panic_at(Bug::ShareOut);
         let phase = &self.call.procedure.flow().phases()[self.next_phase];
@@ -388,21 +392,21 @@ impl Execution {
         }
         let owners = contexts.iter_mut().map(|part| part.transaction().lock_owner());
         let owners = std::iter::once(self.transaction.lock_owner()).chain(owners);
-        let meeting = Arc::new(Meeting {
+        let split = Arc::new(SplitPhase {
             call: self.call.clone(),
             phase: self.next_phase,
             earlier: self.outputs.earlier().to_vec(),
             identified,
             failed_at: AtomicU32::new(u32::MAX),
-            parts: owners.map(|owner| UnderWay { owner, action: AtomicU32::new(0) }).collect(),
+            parts: owners.map(|owner| PartProgress { owner, action: AtomicU32::new(0) }).collect(),
             rendezvous: Rendezvous::new(parts.len()),
         });
-        let outputs = || Outputs::after(meeting.earlier.clone());
+        let outputs = || Outputs::after(split.earlier.clone());
         let own = contexts.into_iter().map(|part| PartOf::Own(part, outputs()));
         let runs = std::iter::once(PartOf::Execution(self)).chain(own);
         let tasks =
             parts.into_iter().zip(runs).enumerate().map(|(nth, (AssignedPart { queue, actions }, run))| {
-                (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
+                (queue, Task::Part(Box::new(Part { split: split.clone(), nth, actions, run })))
             });
         here.queues.put_all(tasks.collect());
     }
@@ -422,10 +426,10 @@ impl Execution {
 
     /// Makes way for other calls. If calls waited for their first locks on their thread, each of them would need
     /// another standby thread.
-    fn step_aside(self, name: u64, here: &Here<'_>) {
+    fn back_off(self, name: u64, here: &Here<'_>) {
         let Execution { call, mut runs, transaction, .. } = self;
-        runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, call, runs, name);
+        runs.back_off(transaction);
+        here.queues.back_off(here.queue, call, runs, name);
     }
 
     /// Has its outcome, or runs again.
@@ -444,9 +448,9 @@ impl Execution {
         here.queues.ended(&mut names);
         match ended {
             Ok(outcome) => call.complete(outcome, here),
-            Err(rest) => {
+            Err(backoff) => {
                 let again = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
-                here.queues.restart(here.queue, again, rest.unwrap_or_default());
+                here.queues.restart(here.queue, again, backoff.unwrap_or_default());
             }
         }
     }
@@ -462,14 +466,14 @@ impl Execution {
 
 impl Part {
     fn run(self, here: &Here<'_>) {
-        let Part { meeting, nth, actions, mut run } = self;
+        let Part { split, nth, actions, mut run } = self;
         let mut ends = SmallVec::new();
         let (transaction, outputs) = match &mut run {
             PartOf::Execution(execution) => (&mut execution.transaction, &mut execution.outputs),
             PartOf::Own(part, outputs) => (part.transaction(), outputs),
         };
         let outcome =
-            catch(|| run_actions(&meeting, nth, &actions, transaction, outputs, &mut ends, here.queue));
+            catch(|| run_actions(&split, nth, &actions, transaction, outputs, &mut ends, here.queue));
         // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it
         // with what they hold.
         let left = catch(|| {
@@ -483,19 +487,19 @@ impl Part {
             Ok(Err(error)) => Some(Failure::Error(error)),
             Err(panic) => Some(Failure::Panic(panic)),
         };
-        let mut arrival = Arrival { run, actions, ends, failure };
+        let mut finished = FinishedPart { run, actions, ends, failure };
         // What needs the whole runs again, whatever the others come to.
-        let failed_at = if arrival.needs_whole() { Some(0) } else { arrival.failed_at() };
+        let failed_at = if finished.needs_whole() { Some(0) } else { finished.failed_at() };
         if let Some(position) = failed_at {
-            meeting.fail(position, here.core);
+            split.fail(position, here.core);
         }
-        if let Some(arrivals) = meeting.rendezvous.arrive(arrival) {
-            meet(arrivals, here);
+        if let Some(parts) = split.rendezvous.arrive(finished) {
+            join_parts(parts, here);
         }
     }
 }
 
-impl Meeting {
+impl SplitPhase {
     /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without
     /// effect, and the error of one before them is told.
     fn fail(&self, position: u16, core: &Core) {
@@ -507,7 +511,7 @@ impl Meeting {
     }
 }
 
-impl Arrival {
+impl FinishedPart {
     /// The position of its failed action, if it has failed.
     fn failed_at(&self) -> Option<u16> {
         let at = self.actions.get(self.ends.len()).or(self.actions.last());
@@ -589,7 +593,7 @@ fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
 
 /// Runs some actions of a phase on a thread, and notes how many outputs there are behind each.
 fn run_actions(
-    meeting: &Meeting,
+    split: &SplitPhase,
     part: usize,
     positions: &[u16],
     transaction: &mut Transaction<'static>,
@@ -597,27 +601,27 @@ fn run_actions(
     ends: &mut SmallVec<[usize; 8]>,
     thread: usize,
 ) -> Result<()> {
-    let (procedure, arguments) = (&meeting.call.procedure, &meeting.call.arguments[..]);
-    let phase = &procedure.flow().phases()[meeting.phase];
-    let given = Given { arguments, earlier: &meeting.earlier };
-    let bindings = procedure.bindings.of_phase(meeting.phase);
+    let (procedure, arguments) = (&split.call.procedure, &split.call.arguments[..]);
+    let phase = &procedure.flow().phases()[split.phase];
+    let given = Given { arguments, earlier: &split.earlier };
+    let bindings = procedure.bindings.of_phase(split.phase);
     let mut bound = BoundActions::new();
     // The transaction has locked what they name, and their tables by intention: as these are now.
     let context = transaction.context();
     bind(procedure, actions_at(phase, bindings, positions), context, given, &mut bound)?;
     for (action, position) in bound.iter_mut().zip(positions) {
         action.intend(procedure, context, given)?;
-        let locked = meeting.identified.binary_search_by_key(position, |(at, _)| *at);
+        let locked = split.identified.binary_search_by_key(position, |(at, _)| *at);
         if let (Some(action), Ok(nth)) = (action.on_table(), locked) {
-            action.check_is(&meeting.identified[nth].1, procedure)?;
+            action.check_is(&split.identified[nth].1, procedure)?;
         }
     }
-    let counts = procedure.plans().counts(thread, meeting.phase);
+    let counts = procedure.plans().counts(thread, split.phase);
     let mut run = RunningActions { procedure, transaction, arguments, outputs, counts };
     for (action, &at) in bound.iter_mut().zip(positions) {
-        meeting.parts[part].action.store(u32::from(at), Ordering::SeqCst);
+        split.parts[part].action.store(u32::from(at), Ordering::SeqCst);
         // An action before the failed one runs: it may fail, too, and then gives the error.
-        if meeting.failed_at.load(Ordering::SeqCst) < u32::from(at) {
+        if split.failed_at.load(Ordering::SeqCst) < u32::from(at) {
             break;
         }
         run.action(action, at)?;
@@ -627,24 +631,24 @@ fn run_actions(
 }
 
 /// All parts of a phase have arrived: makes one transaction of them again, and goes on with it.
-fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
+fn join_parts(mut parts: Vec<FinishedPart>, here: &Here<'_>) {
     #[cfg(test)]
-    here.queues.panic_at(Bug::Meet);
+    here.queues.panic_at(Bug::Join);
     // What comes first in the flow tells what went wrong.
-    let needs_whole = arrivals.iter_mut().any(Arrival::needs_whole);
-    let failed = arrivals.iter_mut().filter_map(|arrival| Some((arrival.failed_at()?, arrival)));
+    let needs_whole = parts.iter_mut().any(FinishedPart::needs_whole);
+    let failed = parts.iter_mut().filter_map(|finished| Some((finished.failed_at()?, finished)));
     let first = failed.min_by_key(|(position, _)| *position);
     let (failed_at, failure) =
-        first.map_or((None, None), |(position, arrival)| (Some(position), arrival.failure.take()));
+        first.map_or((None, None), |(position, finished)| (Some(position), finished.failure.take()));
     let goes_on = failure.is_none() && !needs_whole;
     // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are
     // foreign code.
     let mut others = Vec::new();
-    let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Execution(_)));
-    let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));
+    let own = parts.iter().position(|finished| matches!(finished.run, PartOf::Execution(_)));
+    let own = parts.swap_remove(own.expect("one part has the transaction's own context"));
     let PartOf::Execution(mut execution) = own.run else { unreachable!("it was just found to be") };
     let mut given = execution.outputs.take_own(&own.actions, &own.ends);
-    for Arrival { run, actions, ends, failure } in arrivals {
+    for FinishedPart { run, actions, ends, failure } in parts {
         others.extend(failure);
         let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the execution") };
         if goes_on {
@@ -660,7 +664,7 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
         _ if needs_whole => execution.run_whole(here),
         None => {
             give(&mut execution.outputs, given);
-            execution.meet_alone();
+            execution.end_phase();
             execution.dispatch(here, false);
         }
         Some(Failure::Error(error)) => execution.end(Err(error), here),

@@ -123,12 +123,12 @@ fn the_part_that_arrives_last_goes_on_with_everything() {
         || {
             let went_on: Arc<Watched<Vec<Vec<u32>>>> = Arc::default();
             for phase in 0..2 {
-                let meeting = Arc::new(Rendezvous::new(3));
+                let rendezvous = Arc::new(Rendezvous::new(3));
                 let parts: Vec<_> = (0..3)
                     .map(|part| {
-                        let (meeting, went_on) = (meeting.clone(), went_on.clone());
+                        let (rendezvous, went_on) = (rendezvous.clone(), went_on.clone());
                         thread::spawn(move || {
-                            if let Some(mut all) = meeting.arrive(phase * 10 + part) {
+                            if let Some(mut all) = rendezvous.arrive(phase * 10 + part) {
                                 all.sort_unstable();
                                 went_on.lock().unwrap().push(all);
                             }

@@ -1,13 +1,13 @@
 //! [`Queues`]: the threads that own executors, and their queues of tasks.
 //!
 //! Each thread has a [`Dispatch`], which hands requests over as System M's transaction server does. One *priority*
-//! thread takes tasks off the queue, a group under one hold of its latch, and runs them one after the other. While a
+//! thread takes tasks off the queue, a batch under one hold of its latch, and runs them one after the other. While a
 //! task waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
 //! the next one. So a wait of one task does not hold up the others. Standby threads are started when they are needed.
 //!
-//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *steps aside*: its
+//! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *backs off*: its
 //! run ends without effect, it holds no locks, and it occupies no thread. It is run again when a call that had named
-//! this identifier ends and wakes it, or after a back-off (`ASIDE`). [`Runs::may_step_aside`] limits how often; after
+//! this identifier ends and wakes it, or after a back-off (`BACKOFF`). [`Runs::may_back_off`] limits how often; after
 //! that the call waits for the lock as any transaction does.
 //!
 //! A transaction server is a `Queues` with one thread: its queue has a bound, at which message servers wait; its
@@ -36,24 +36,24 @@ use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
+use crate::engine::dispatch::{Backoff, Dispatch, Dispatches, Standing};
 use crate::engine::servers::{KeptOpen, Unanswered};
 use crate::inside::InBody;
 use crate::txn::core::Core;
-use crate::txn::runs::{ASIDE, Runs};
+use crate::txn::runs::{BACKOFF, Runs};
 
-/// The name of the identifier for which a call has stepped aside, and the number of this back-off.
+/// The name of the identifier for which a call backs off, and the number of this back-off.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Aside {
+pub(in crate::engine) struct BackoffId {
     name: u64,
     number: u64,
 }
 
-/// The entry of a call that has stepped aside: the number of its back-off, its queue, and the back-off there.
-struct RestingCall {
+/// The entry of a call that backs off for a lock: the number of its back-off, its queue, and the back-off there.
+struct BackoffEntry {
     number: u64,
     queue: usize,
-    rest: Rest,
+    backoff: Backoff,
 }
 
 /// How often a thread that finds nothing to run yields before it sleeps; also for a caller that would visit a queue.
@@ -63,7 +63,7 @@ const YIELDS: usize = 20;
 const SPINS: usize = 128;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
-const GROUP: usize = 8;
+const BATCH_MAX: usize = 8;
 
 /// After so many tasks without a sleep, a thread of a transaction server accounts its processor time.
 const TASKS_A_LAP: u32 = 64;
@@ -77,12 +77,12 @@ pub(crate) struct Queues {
     /// their call is queued.
     queues: Dispatches<Task>,
     pub(super) admission: CallAdmission,
-    /// The calls that have stepped aside, by the name that they wait for. Each has one entry, until it is woken or its
+    /// The calls that back off for a lock, by the name that they wait for. Each has one entry, until it is woken or its
     /// back-off is over.
-    aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
-    names_aside: AtomicUsize,
-    /// How many times calls have stepped aside.
-    asides: AtomicU64,
+    backing_off: Mutex<HashMap<u64, VecDeque<BackoffEntry>>>,
+    backoff_names: AtomicUsize,
+    /// How many times calls have backed off for a lock.
+    backoffs: AtomicU64,
     /// All threads that were started, standbys included.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What callers need to visit a queue, by queue; set when the first thread starts.
@@ -99,7 +99,7 @@ pub(super) enum Bug {
     Begin,
     ShareOut,
     PartDone,
-    Meet,
+    Join,
     End,
 }
 
@@ -113,9 +113,9 @@ enum Resizing {
 impl Queues {
     /// With room for so many threads, none of which exists yet, for so many calls at a time, and for so many parts of
     /// phases beside the first part of each. When the other queues are retired, all tasks may come to stand on one
-    /// queue, and all but one may wait there. Therefore each queue has a seat for each task.
+    /// queue, and all but one may wait there. Therefore each queue has a slot for each task.
     pub fn new(core: &Arc<Core>, threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
-        let queues = Dispatches::new(threads_max, usize::MAX, GROUP, calls_max + parts_max);
+        let queues = Dispatches::new(threads_max, usize::MAX, BATCH_MAX, calls_max + parts_max);
         Queues::with(core, queues, calls_max)
     }
 
@@ -130,9 +130,9 @@ impl Queues {
             resizing: Mutex::default(),
             queues,
             admission: CallAdmission::new(admitted_max),
-            aside: Mutex::default(),
-            names_aside: AtomicUsize::new(0),
-            asides: AtomicU64::new(0),
+            backing_off: Mutex::default(),
+            backoff_names: AtomicUsize::new(0),
+            backoffs: AtomicU64::new(0),
             threads: Mutex::default(),
             visitors: OnceLock::new(),
             #[cfg(test)]
@@ -154,8 +154,8 @@ impl Queues {
 
     /// Starts the executors of a transaction server.
     pub(in crate::engine) fn start_server(self: &Arc<Queues>, served: Served) -> std::io::Result<()> {
-        self.queues.grow(|queue| self.spawn(queue, 0, Some(&served)), |queue| self.hire(queue))?;
-        while self.hire_with(0, Some(&served))? {}
+        self.queues.grow(|queue| self.spawn(queue, 0, Some(&served)), |queue| self.start_standby(queue))?;
+        while self.try_start_standby(0, Some(&served))? {}
         Ok(())
     }
 
@@ -191,10 +191,10 @@ impl Queues {
         self.visitors.get_or_init(|| Visitor::of_all(self));
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues.grow(|queue| self.spawn(queue, 0, None), |queue| self.hire(queue))?;
+            self.queues.grow(|queue| self.spawn(queue, 0, None), |queue| self.start_standby(queue))?;
         }
         while self.len() > threads {
-            self.queues.shrink(|queue| self.hire(queue));
+            self.queues.shrink(|queue| self.start_standby(queue));
         }
         Ok(())
     }
@@ -204,10 +204,10 @@ impl Queues {
         self.queues.used().map(Dispatch::load)
     }
 
-    fn spawn(self: &Arc<Queues>, queue: usize, seat: usize, served: Option<&Served>) -> std::io::Result<()> {
-        let place = Seat { queues: self.clone(), queue, seat, served: served.cloned() };
-        let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
-        let thread = std::thread::Builder::new().name(name).spawn(move || Arc::new(place).serve())?;
+    fn spawn(self: &Arc<Queues>, queue: usize, slot: usize, served: Option<&Served>) -> std::io::Result<()> {
+        let thread = QueueThread { queues: self.clone(), queue, slot, served: served.cloned() };
+        let name = if slot == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{slot}") };
+        let thread = std::thread::Builder::new().name(name).spawn(move || Arc::new(thread).serve())?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -217,28 +217,28 @@ impl Queues {
     fn spin_a_while(&self, queue: usize) {
         for _ in 0..YIELDS {
             std::thread::yield_now();
-            let (_, is_called) = self.queues.at(queue).load();
-            if is_called {
+            let (_, is_running) = self.queues.at(queue).load();
+            if is_running {
                 return;
             }
         }
     }
 
     /// Starts a standby for a queue at which no thread can run what is on it. If the system has no thread left, the
-    /// task waits until a blocked thread comes back. There is no free seat only if several callers start standbys at a
+    /// task waits until a blocked thread comes back. There is no free slot only if several callers start standbys at a
     /// time. Then one of the others' standbys is idle.
-    fn hire(self: &Arc<Queues>, queue: usize) {
-        let _ = self.hire_with(queue, None);
+    fn start_standby(self: &Arc<Queues>, queue: usize) {
+        let _ = self.try_start_standby(queue, None);
     }
 
-    /// Starts a standby, unless no seat is left.
-    fn hire_with(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
-        let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
-        let spawned = self.spawn(queue, seat, served);
-        spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
+    /// Starts a standby, unless no slot is left.
+    fn try_start_standby(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
+        let Some(slot) = self.queues.at(queue).add_standby() else { return Ok(false) };
+        let spawned = self.spawn(queue, slot, served);
+        spawned.inspect_err(|_| self.queues.at(queue).remove_executor(slot)).map(|()| true)
     }
 
-    /// Lets the calling thread run its next call itself, in place of the threads of this queue, if none of them runs
+    /// Lets the calling thread run its next call itself, in thread of the threads of this queue, if none of them runs
     /// and the queue is empty.
     ///
     /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
@@ -251,12 +251,12 @@ impl Queues {
         }
         for _ in 0..YIELDS {
             for _ in 0..SPINS {
-                if let Some(seat) = dispatch.visit() {
+                if let Some(slot) = dispatch.visit() {
                     if !self.admission.admit_at_once() {
-                        self.end_visit(queue, seat);
+                        self.end_visit(queue, slot);
                         return None;
                     }
-                    return Some(Visit::begin(self, visitor, seat));
+                    return Some(Visit::begin(self, visitor, slot));
                 }
                 std::hint::spin_loop();
             }
@@ -266,9 +266,9 @@ impl Queues {
     }
 
     /// Ends a visit of this queue.
-    pub(super) fn end_visit(self: &Arc<Queues>, queue: usize, seat: usize) {
-        if !self.queues.at(queue).end_visit(seat) {
-            self.hire(queue);
+    pub(super) fn end_visit(self: &Arc<Queues>, queue: usize, slot: usize) {
+        if !self.queues.at(queue).end_visit(slot) {
+            self.start_standby(queue);
         }
     }
 
@@ -276,37 +276,37 @@ impl Queues {
     /// may hold locks.
     pub(super) fn put(self: &Arc<Queues>, queue: usize, task: Task) {
         let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
-        self.queues.put(queue, task, standing, |queue| self.hire(queue));
+        self.queues.put(queue, task, standing, |queue| self.start_standby(queue));
     }
 
     /// Puts tasks on their queues, all at one time: so the tasks of two phases stand in the same order on all queues
     /// that they share.
     pub(super) fn put_all(self: &Arc<Queues>, tasks: SmallVec<[(usize, Task); 8]>) {
-        self.queues.put_all(tasks, |queue| self.hire(queue));
+        self.queues.put_all(tasks, |queue| self.start_standby(queue));
     }
 
     /// Puts a task that is to run again after a back-off on the restart queue of the calling thread's queue.
-    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
-        self.queues.at(queue).restart(task, rest);
+    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, time: Duration) {
+        self.queues.at(queue).restart(task, time);
     }
 
-    /// Puts a call that steps aside on the restart queue of the calling thread's queue, until another call ends that
-    /// has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
-    pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
-        let number = self.asides.fetch_add(1, Ordering::Relaxed);
-        let aside = Aside { name, number };
-        let mut waiting = self.aside.lock();
-        let rest = self
+    /// Puts a call that backs off for a lock on the restart queue of the calling thread's queue, until
+    /// another call ends that has this name ([`Queues::ended`]), or for a short time. The call holds nothing.
+    pub(super) fn back_off(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
+        let number = self.backoffs.fetch_add(1, Ordering::Relaxed);
+        let id = BackoffId { name, number };
+        let mut waiting = self.backing_off.lock();
+        let backoff = self
             .queues
             .at(queue)
-            .put_aside(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(aside))))), ASIDE);
-        waiting.entry(name).or_default().push_back(RestingCall { number, queue, rest });
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+            .back_off(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(id))))), BACKOFF);
+        waiting.entry(name).or_default().push_back(BackoffEntry { number, queue, backoff });
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// Ends the back-off of a call that has stepped aside. Returns whether another call has woken it.
-    pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
-        let mut waiting = self.aside.lock();
+    /// Ends the back-off of a call. Returns whether another call has woken it.
+    pub(super) fn end_backoff(&self, BackoffId { name, number }: BackoffId) -> bool {
+        let mut waiting = self.backing_off.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
         let at = of_name.iter().position(|waiting| waiting.number == number);
         if let Some(at) = at {
@@ -315,26 +315,26 @@ impl Queues {
         if of_name.is_empty() {
             waiting.remove(&name);
         }
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
         at.is_none()
     }
 
-    /// A call that had these names holds nothing any more. For each name, wakes the first call that has stepped aside
-    /// for it.
+    /// A call that had these names holds nothing any more. For each name, wakes the first call that backs off for
+    /// it.
     pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
-        if self.names_aside.load(Ordering::SeqCst) == 0 {
+        if self.backoff_names.load(Ordering::SeqCst) == 0 {
             return;
         }
         names.sort_unstable();
         names.dedup();
-        let mut waiting = self.aside.lock();
+        let mut waiting = self.backing_off.lock();
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
             // A call whose back-off has just ended runs without this.
-            while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
-                if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
-                    short_of.extend((!has_hand).then_some(queue));
+            while let Some(BackoffEntry { queue, backoff, .. }) = of_name.pop_front() {
+                if let Some(has_executor) = self.queues.at(queue).hasten(backoff) {
+                    short_of.extend((!has_executor).then_some(queue));
                     break;
                 }
             }
@@ -342,9 +342,9 @@ impl Queues {
                 waiting.remove(name);
             }
         }
-        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        self.backoff_names.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        short_of.into_iter().for_each(|queue| self.hire(queue));
+        short_of.into_iter().for_each(|queue| self.start_standby(queue));
     }
 
     /// Admits no more calls, waits for those that are admitted, and ends the threads.
@@ -360,7 +360,7 @@ impl Queues {
     }
 }
 
-/// Held while a thread has a seat. A panic of a task ends only that task. A panic between tasks is one of the
+/// Held while a thread has a slot at a queue. A panic of a task ends only that task. A panic between tasks is one of the
 /// hand-over (a bug of ours): what is on the queue would never run, and its callers would never get an answer.
 /// Therefore it ends the process.
 struct EndsProcess;
@@ -374,11 +374,11 @@ impl Drop for EndsProcess {
     }
 }
 
-/// A thread's seat at a queue.
-struct Seat {
+/// A thread that runs the tasks of a queue, in a slot of the queue.
+struct QueueThread {
     queues: Arc<Queues>,
     queue: usize,
-    seat: usize,
+    slot: usize,
     /// Dropped last, because the database may close when it is dropped.
     served: Option<Served>,
 }
@@ -392,10 +392,10 @@ pub(in crate::engine) struct Served {
     pub _open: KeptOpen,
 }
 
-impl Seat {
+impl QueueThread {
     /// Runs tasks until the queue is closed and all are run.
-    fn serve(self: Arc<Seat>) {
-        let Seat { queues, queue, seat, served } = &*self;
+    fn serve(self: Arc<QueueThread>) {
+        let QueueThread { queues, queue, slot, served } = &*self;
         let _takes_turns = take_turns(self.clone());
         // It runs bodies, and these must not begin transactions of their own.
         let Ok(_in_body) = InBody::enter(queues.core.storage.catalog.opening()) else {
@@ -404,26 +404,26 @@ impl Seat {
         processor::begin();
         let unanswered = served.as_ref().map(|served| &served.unanswered);
         let here = Here { core: &queues.core, queues, queue: *queue, unanswered };
-        let nap = || match served {
-            Some(_) => self.rest(),
+        let before_sleep = || match served {
+            Some(_) => self.pause(),
             None => queues.spin_a_while(*queue),
         };
         let mut tasks: u32 = 0;
-        let unseated = EndsProcess;
-        while let Some(task) = queues.queues.at(*queue).next(*seat, nap) {
+        let on_panic = EndsProcess;
+        while let Some(task) = queues.queues.at(*queue).next(*slot, before_sleep) {
             tasks = tasks.wrapping_add(1);
             if tasks.is_multiple_of(TASKS_A_LAP) {
                 self.lap();
             }
             task.run(&here);
         }
-        std::mem::forget(unseated);
-        self.rest();
+        std::mem::forget(on_panic);
+        self.pause();
     }
 
     /// A server's thread stops to run and may be the last one, so responses need not wait for later commits to share
     /// their flush.
-    fn rest(&self) {
+    fn pause(&self) {
         if self.served.is_some() {
             self.queues.core.commits.log.hurry();
             self.lap();
@@ -436,15 +436,15 @@ impl Seat {
     }
 }
 
-impl Turns for Seat {
+impl Turns for QueueThread {
     fn leave(&self) {
-        self.rest();
-        if !self.queues.queues.at(self.queue).leave(self.seat) {
-            self.queues.hire(self.queue);
+        self.pause();
+        if !self.queues.queues.at(self.queue).leave(self.slot) {
+            self.queues.start_standby(self.queue);
         }
     }
 
     fn come_back(&self) {
-        self.queues.queues.at(self.queue).come_back(self.seat);
+        self.queues.queues.at(self.queue).come_back(self.slot);
     }
 }

@@ -93,7 +93,7 @@ fn database_with(options: Options) -> Database {
 #[test]
 fn a_panic_outside_of_bodies_ends_its_call_and_nothing_else() {
     let keys = [Value::Int4(1), Value::Int4(7)];
-    for bug in [Bug::Begin, Bug::ShareOut, Bug::PartDone, Bug::Meet, Bug::End] {
+    for bug in [Bug::Begin, Bug::ShareOut, Bug::PartDone, Bug::Join, Bug::End] {
         let (done, is_done) = channel();
         let keys = keys.clone();
         std::thread::spawn(move || {

@@ -16,8 +16,8 @@ use super::queues::Queues;
 use crate::account::wait_guard::{TakesTurns, Turns, can_take_turns, take_turns};
 
 thread_local! {
-    /// The seat of the calling thread's visit, until it gives its turn up.
-    static SEAT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The slot of the calling thread's visit, until it gives its turn up.
+    static SLOT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// What all visits of one queue share.
@@ -35,10 +35,10 @@ impl Visitor {
 
 impl Turns for Visitor {
     fn leave(&self) {
-        if let Some(seat) = SEAT.take()
+        if let Some(slot) = SLOT.take()
             && let Some(queues) = self.queues.upgrade()
         {
-            queues.end_visit(self.queue, seat);
+            queues.end_visit(self.queue, slot);
         }
     }
 
@@ -57,13 +57,13 @@ impl<'a> Visit<'a> {
     /// Whether the calling thread could give a turn up; not if it is ending. It has no turn yet: it is in no body,
     /// and a visit gives its turn up before it runs foreign code outside of any body.
     pub(super) fn is_possible() -> bool {
-        debug_assert!(SEAT.get().is_none(), "a visit in a visit");
-        SEAT.get().is_none() && can_take_turns()
+        debug_assert!(SLOT.get().is_none(), "a visit in a visit");
+        SLOT.get().is_none() && can_take_turns()
     }
 
-    /// Begins a visit in this seat, for a call that was admitted.
-    pub(super) fn begin(queues: &'a Queues, visitor: &Arc<Visitor>, seat: usize) -> Visit<'a> {
-        SEAT.set(Some(seat));
+    /// Begins a visit in this slot, for a call that was admitted.
+    pub(super) fn begin(queues: &'a Queues, visitor: &Arc<Visitor>, slot: usize) -> Visit<'a> {
+        SLOT.set(Some(slot));
         let _takes_turns = take_turns(visitor.clone());
         Visit { queues, visitor: visitor.clone(), _takes_turns }
     }

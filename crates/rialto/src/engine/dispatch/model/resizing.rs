@@ -11,7 +11,7 @@ struct Resizing {
     /// Task 0 waits for it, and task 3 sets it.
     given: sync::Mutex<bool>,
     told: sync::Condvar,
-    hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
+    threads: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Resizing {
@@ -23,7 +23,7 @@ impl Resizing {
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
             told: sync::Condvar::default(),
-            hands: sync::Mutex::new(Vec::new()),
+            threads: sync::Mutex::new(Vec::new()),
         });
         all.grow();
         all.grow();
@@ -34,8 +34,8 @@ impl Resizing {
     fn end(&self) -> Vec<u32> {
         self.queues.all().for_each(Dispatch::close);
         loop {
-            let Some(hand) = self.hands.lock().pop() else { break };
-            hand.join().unwrap();
+            let Some(executor) = self.threads.lock().pop() else { break };
+            executor.join().unwrap();
         }
         let mut done = self.done.lock().clone();
         done.sort_unstable();
@@ -44,7 +44,7 @@ impl Resizing {
 
     fn work(self: &Arc<Resizing>, queue: usize, me: usize) {
         let all = self.clone();
-        let hand = thread::spawn(move || {
+        let executor = thread::spawn(move || {
             while let Some(task) = all.queues.at(queue).next(me, || {}) {
                 assert_eq!(all.running[queue].fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
                 thread::yield_now();
@@ -60,12 +60,12 @@ impl Resizing {
                 all.done.lock().push(task);
             }
         });
-        self.hands.lock().push(hand);
+        self.threads.lock().push(executor);
     }
 
     fn wait(self: &Arc<Resizing>, queue: usize, me: usize) {
         if !self.queues.at(queue).leave(me) {
-            self.hire(queue);
+            self.start_standby(queue);
         }
         let mut given = self.given.lock();
         while !*given {
@@ -75,23 +75,23 @@ impl Resizing {
         self.queues.at(queue).come_back(me);
     }
 
-    fn hire(self: &Arc<Resizing>, queue: usize) {
-        if let Some(seat) = self.queues.at(queue).hire() {
-            self.work(queue, seat);
+    fn start_standby(self: &Arc<Resizing>, queue: usize) {
+        if let Some(slot) = self.queues.at(queue).add_standby() {
+            self.work(queue, slot);
         }
     }
 
     /// Runs a task on this thread if the queue may be visited; otherwise puts it there. A visitor that waits gives
     /// its turn up for good.
     fn visit(self: &Arc<Resizing>, queue: usize, task: u32) {
-        let Some(seat) = self.queues.at(queue).visit() else {
-            return self.queues.put(queue, task, Standing::New, |queue| self.hire(queue));
+        let Some(slot) = self.queues.at(queue).visit() else {
+            return self.queues.put(queue, task, Standing::New, |queue| self.start_standby(queue));
         };
         assert_eq!(self.running[queue].fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
         thread::yield_now();
         self.running[queue].fetch_sub(1, Ordering::SeqCst);
-        if !self.queues.at(queue).end_visit(seat) {
-            self.hire(queue);
+        if !self.queues.at(queue).end_visit(slot) {
+            self.start_standby(queue);
         }
         if task == 0 {
             let mut given = self.given.lock();
@@ -110,7 +110,7 @@ impl Resizing {
             self.work(queue, 0);
             Ok::<(), ()>(())
         };
-        self.queues.grow(start, |queue| self.hire(queue)).unwrap();
+        self.queues.grow(start, |queue| self.start_standby(queue)).unwrap();
     }
 }
 
@@ -122,22 +122,24 @@ fn queues_come_and_go_and_each_task_is_run_once() {
         let all = Resizing::of_two();
         let together = thread::spawn({
             let all = all.clone();
-            move || all.queues.put_all([(0, 1), (1, 0)].into_iter().collect(), |queue| all.hire(queue))
+            move || {
+                all.queues.put_all([(0, 1), (1, 0)].into_iter().collect(), |queue| all.start_standby(queue))
+            }
         });
         let alone = thread::spawn({
             let all = all.clone();
             move || {
                 for (task, standing) in [(2, Standing::New), (3, Standing::Begun)] {
-                    all.queues.put(1, task, standing, |queue| all.hire(queue));
+                    all.queues.put(1, task, standing, |queue| all.start_standby(queue));
                 }
             }
         });
         let resizer = thread::spawn({
             let all = all.clone();
             move || {
-                all.queues.shrink(|queue| all.hire(queue));
+                all.queues.shrink(|queue| all.start_standby(queue));
                 all.grow();
-                all.queues.shrink(|queue| all.hire(queue));
+                all.queues.shrink(|queue| all.start_standby(queue));
             }
         });
         [together, alone, resizer].into_iter().for_each(|thread| thread.join().unwrap());
@@ -160,14 +162,14 @@ fn queues_come_and_go_beside_visitors() {
         });
         let putter = thread::spawn({
             let all = all.clone();
-            move || all.queues.put(1, 1, Standing::New, |queue| all.hire(queue))
+            move || all.queues.put(1, 1, Standing::New, |queue| all.start_standby(queue))
         });
         let resizer = thread::spawn({
             let all = all.clone();
             move || {
-                all.queues.shrink(|queue| all.hire(queue));
+                all.queues.shrink(|queue| all.start_standby(queue));
                 all.grow();
-                all.queues.shrink(|queue| all.hire(queue));
+                all.queues.shrink(|queue| all.start_standby(queue));
             }
         });
         visitors.into_iter().chain([putter, resizer]).for_each(|thread| thread.join().unwrap());

@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::*;
 use crate::probes::PROBES;
-use crate::seed::{LOOKED_AT, keys_of_one_place};
+use crate::seed::{LOOKED_AT, keys_of_one_slot};
 
 /// The number of probes at locks that `run` takes.
 fn probes(run: impl FnOnce()) -> u64 {
@@ -64,7 +64,7 @@ fn each_of_many_ranges_is_had_moved_and_released_in_few_probes() {
 fn keys_that_a_client_chooses_are_found_in_few_probes() {
     let manager = manager();
     let mut owner = manager.begin().unwrap();
-    let keys = keys_of_one_place(200, |key| xxh3_64_with_seed(key, u64::from(INDEX.0)) & LOOKED_AT);
+    let keys = keys_of_one_slot(200, |key| xxh3_64_with_seed(key, u64::from(INDEX.0)) & LOOKED_AT);
     let probes = probes(|| {
         for key in &keys {
             lock(&manager, &mut owner, SpanRef::point(key), RecordMode::Exclusive).unwrap();

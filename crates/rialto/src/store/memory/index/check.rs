@@ -102,14 +102,14 @@ impl Index {
                 node.suffix_len(0)
             ));
         }
-        let mut places: Vec<_> = (0..count).filter_map(|at| node.tail_place(at)).collect();
-        places.sort_unstable();
+        let mut tails: Vec<_> = (0..count).filter_map(|at| node.tail_at(at)).collect();
+        tails.sort_unstable();
         let mut end = control.heap();
-        for (place, words) in places {
-            if place < end || place + words > BODY_WORDS - control.prefix_words() {
-                return wrong(format!("the tail at word {place} overlaps another or leaves the heap"));
+        for (first, words) in tails {
+            if first < end || first + words > BODY_WORDS - control.prefix_words() {
+                return wrong(format!("the tail at word {first} overlaps another or leaves the heap"));
             }
-            end = place + words;
+            end = first + words;
         }
         let mut entries = 0;
         let mut below: Option<Vec<u8>> = None;

@@ -40,11 +40,11 @@ impl NodeImage {
         }
         let mut tag = suffix.len() as u64;
         if words > 0 {
-            let place = self.control.heap() - words;
+            let tail = self.control.heap() - words;
             for word in 0..words {
-                self.body[place + word] = tail_word(suffix, word);
+                self.body[tail + word] = tail_word(suffix, word);
             }
-            tag = LONG | place as u64;
+            tag = LONG | tail as u64;
         }
         self.append(be_word(suffix), value << 16 | tag, words);
         true

@@ -142,8 +142,8 @@ impl KeyBuf {
     /// Puts `word`'s bytes at `at`, if that lies inside; a torn read may ask for more.
     #[inline]
     pub(super) fn put_word(&mut self, at: usize, word: u64) {
-        if let Some(place) = self.bytes.get_mut(at..at + 8) {
-            place.copy_from_slice(&word.to_be_bytes());
+        if let Some(into) = self.bytes.get_mut(at..at + 8) {
+            into.copy_from_slice(&word.to_be_bytes());
         }
     }
 

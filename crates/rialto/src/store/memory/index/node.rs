@@ -199,7 +199,7 @@ impl Node {
     }
 
     /// Where the tail of entry `at` lies, and its words, if it has one.
-    pub(super) fn tail_place(&self, at: usize) -> Option<(usize, usize)> {
+    pub(super) fn tail_at(&self, at: usize) -> Option<(usize, usize)> {
         let tag = self.tag(at);
         (tag & LONG != 0).then(|| ((tag & !LONG) as usize, tail_words(self.suffix_len(at))))
     }
@@ -223,12 +223,12 @@ impl Node {
             key.set_len(prefix + (tag as usize).min(HEAD_BYTES));
             return;
         }
-        let place = (tag & !LONG) as usize;
-        let first = self.body(place);
+        let tail = (tag & !LONG) as usize;
+        let first = self.body(tail);
         let len = (first & 0xffff) as usize;
         key.put_word(prefix + HEAD_BYTES, first);
         for word in 1..tail_words(len.min(MAX_KEY_BYTES)) {
-            key.put_word(prefix + HEAD_BYTES + FIRST_TAIL_BYTES + 8 * (word - 1), self.body(place + word));
+            key.put_word(prefix + HEAD_BYTES + FIRST_TAIL_BYTES + 8 * (word - 1), self.body(tail + word));
         }
         key.set_len(prefix + len);
     }
@@ -326,11 +326,11 @@ impl<'n> LatchedNode<'n> {
         self.changed = true;
         let mut tag = suffix.len() as u64;
         if words > 0 {
-            let place = control.heap() - words;
+            let tail = control.heap() - words;
             for word in 0..words {
-                self.put(place + word, tail_word(suffix, word));
+                self.put(tail + word, tail_word(suffix, word));
             }
-            tag = LONG | place as u64;
+            tag = LONG | tail as u64;
         }
         self.shift(2 * at, 2 * control.count(), 2 * at + 2);
         self.put(2 * at, head);

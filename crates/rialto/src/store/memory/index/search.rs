@@ -248,13 +248,13 @@ impl Node {
         if tag & LONG == 0 || suffix.len() <= HEAD_BYTES {
             return self.suffix_len(at).cmp(&suffix.len());
         }
-        let place = (tag & !LONG) as usize;
-        let first = self.body(place);
+        let tail = (tag & !LONG) as usize;
+        let first = self.body(tail);
         let len = (first & 0xffff) as usize;
         let words = tail_words(len).min(tail_words(suffix.len()));
         let mut order = (first >> 16).cmp(&(tail_word(suffix, 0) >> 16));
         for word in 1..words {
-            order = order.then_with(|| self.body(place + word).cmp(&tail_word(suffix, word)));
+            order = order.then_with(|| self.body(tail + word).cmp(&tail_word(suffix, word)));
             if order.is_ne() {
                 break;
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::Backoff;
 
 use super::super::snapshots::CutStage;
-use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
+use super::{AWAITED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::store::Paint;
 
 impl Segments {
@@ -15,7 +15,7 @@ impl Segments {
         let side = |marks: u8| match marks & PAINT {
             WHITE => Paint::White,
             0 => Paint::Black,
-            _ => Paint::Called,
+            _ => Paint::Awaited,
         };
         // A black segment stays black until the next sweep, which waits for this commit before it copies anything.
         let seen = side(self.meta(id).marks.load(Ordering::Acquire));
@@ -42,19 +42,19 @@ impl Segments {
     }
 
     /// Whether the sweep waits for the segment.
-    pub fn is_called(&self, id: SegmentId) -> bool {
-        self.meta(id).marks.load(Ordering::Relaxed) & CALLED != 0
+    pub fn is_awaited(&self, id: SegmentId) -> bool {
+        self.meta(id).marks.load(Ordering::Relaxed) & AWAITED != 0
     }
 
     /// Latches the segment when no commit holds it white, and lets no other commit hold it meanwhile.
-    pub fn call(&self, id: SegmentId) -> Latched<'_> {
+    pub fn await_holders(&self, id: SegmentId) -> Latched<'_> {
         loop {
             let latched = self.latch(id);
             let marks = latched.marks();
             if marks & WHITE == 0 || !self.is_held(id) {
                 return latched;
             }
-            latched.set_marks(marks | CALLED);
+            latched.set_marks(marks | AWAITED);
             drop(latched);
             // These commits have settled their side, and wait for nothing but latches.
             let backoff = Backoff::new();
@@ -64,13 +64,13 @@ impl Segments {
         }
     }
 
-    /// The segment that a black/white sweep was asked for first, if it is still white. It is marked as called.
+    /// The segment that a black/white sweep was asked for first, if it is still white. It is marked as awaited.
     pub fn next_asked(&self) -> Option<SegmentId> {
         while let Some(id) = self.painting.next_asked() {
             let latched = self.latch(id);
             let marks = latched.marks();
             if marks & WHITE != 0 {
-                latched.set_marks(marks | CALLED);
+                latched.set_marks(marks | AWAITED);
                 return Some(id);
             }
         }

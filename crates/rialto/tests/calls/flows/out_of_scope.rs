@@ -9,9 +9,9 @@ fn refused(action: fn(Body) -> Action, body: Body) -> Vec<String> {
         .filter(|engine| *engine != ON_THREADS)
         .map(|engine| {
             let db = database(engine);
-            db.register(Procedure::new("strays", [], action(body))).unwrap();
+            db.register(Procedure::new("leaves_scope", [], action(body))).unwrap();
             let before = rows(&db);
-            let refused = reason(db.call("strays", &[]));
+            let refused = reason(db.call("leaves_scope", &[]));
             assert_eq!(rows(&db), before, "what is refused leaves nothing");
             // The body ignores the error.
             let swallowed = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
@@ -296,8 +296,8 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
     });
 }
 
-/// A stray access is refused before it locks: beside another transaction, which has locked a row of it, and in a part
-/// of a phase, whose transaction has the table's intention.
+/// An access out of scope is refused before it locks: beside another transaction, which has locked a row of it, and in a
+/// part of a phase, whose transaction has the table's intention.
 #[test]
 fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
     let counts = |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
@@ -308,8 +308,8 @@ fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
         let changes = Action::exclusive("people", |tx, arguments, _| {
             tx.update(arguments.table()?, 1, &[(3, Value::Int4(7))]).map(drop)
         });
-        let strays = Action::exclusive("people", counts).by(|_| Value::Int4(2));
-        Procedure::new("two", [], Flow::new().phase([changes.by(|_| Value::Int4(1)), strays]))
+        let leaves_scope = Action::exclusive("people", counts).by(|_| Value::Int4(2));
+        Procedure::new("two", [], Flow::new().phase([changes.by(|_| Value::Int4(1)), leaves_scope]))
     };
     for engine in ENGINES {
         let db = database(engine);

@@ -1,4 +1,4 @@
-//! Calls that step aside for their first locks: they hold nothing meanwhile, keep no thread, and for their callers wait
+//! Calls that back off for their first locks: they hold nothing meanwhile, keep no thread, and for their callers wait
 //! like others.
 
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ fn counted(db: &Database, key: i32) -> i64 {
     db.transact(|tx| tx.look(&table, key, |row| row.get_i64(1))).unwrap().expect("it is there").unwrap()
 }
 
-/// Calls that wait for a lock of a transaction that is no call: aside at first, then in line.
+/// Calls that wait for a lock of a transaction that is no call: they back off at first, then wait in line.
 #[test]
 fn calls_wait_for_a_transaction_that_is_none() {
     let db = open(1, Duration::from_secs(400));
@@ -73,14 +73,14 @@ fn calls_wait_for_a_transaction_that_is_none() {
         db.call("add", &[Value::Int4(1)]).unwrap();
     }
     until("all wait in line", || db.lock_waits().len() == 50);
-    assert_eq!(db.metrics().aborted, 0, "a run that steps aside is no abort");
+    assert_eq!(db.metrics().aborted, 0, "a run that backs off is no abort");
     holder.abort().unwrap();
     waiting.into_iter().for_each(|call| drop(call.wait().unwrap()));
     assert_eq!((counted(&db, 0), counted(&db, 1)), (50, 100));
     let metrics = db.metrics();
     assert_eq!((metrics.aborted, metrics.aborted_deadlock), (1, 0), "the holder's own");
     let add = metrics.procedures.iter().find(|account| account.name == "add").expect("it has run");
-    assert!(add.lock_wait.count() >= 50, "those who were aside have waited for a lock");
+    assert!(add.lock_wait.count() >= 50, "calls that backed off have waited for a lock");
     db.close().unwrap();
 }
 
@@ -122,7 +122,7 @@ fn a_call_has_its_turn_beside_transactions_that_wait_in_line() {
 }
 
 #[test]
-fn a_call_that_is_aside_times_out_as_others_do() {
+fn a_call_that_backs_off_times_out_as_others_do() {
     let db = open(1, Duration::from_millis(300));
     let holder = hold(&db, 0);
     let began = Instant::now();
@@ -135,7 +135,7 @@ fn a_call_that_is_aside_times_out_as_others_do() {
     db.close().unwrap();
 }
 
-/// The rests of a first phase are no part of the wait for a lock of a later one.
+/// The back-offs of a first phase are no part of the wait for a lock of a later one.
 #[test]
 fn a_lock_of_a_later_phase_has_its_whole_time_out() {
     let db = open(1, Duration::from_millis(40));
@@ -143,7 +143,7 @@ fn a_lock_of_a_later_phase_has_its_whole_time_out() {
         let (first, second) = (hold(&db, 0), hold(&db, KEYS - 1));
         let before = db.metrics().locks.refused;
         let call = db.send_call("in_turn", &[Value::Int4(0), Value::Int4(KEYS - 1)]).unwrap();
-        until("it is aside", || db.metrics().locks.refused > before);
+        until("it backs off", || db.metrics().locks.refused > before);
         first.abort().unwrap();
         let outcome = call.wait();
         let Err(Error::LockTimeout { lock, waited_ms }) = &outcome else { panic!("{outcome:?}") };
@@ -218,7 +218,7 @@ fn a_call_that_may_not_wait_is_refused() {
 }
 
 #[test]
-fn a_call_that_is_aside_hears_its_time_limit() {
+fn a_call_that_backs_off_hears_its_time_limit() {
     let db = open(1, Duration::from_secs(400));
     let holder = hold(&db, 0);
     let limited = TxOptions { timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
@@ -228,9 +228,9 @@ fn a_call_that_is_aside_hears_its_time_limit() {
     db.close().unwrap();
 }
 
-/// A close waits for calls under way: one that is aside comes to its end, and its outcome is told.
+/// A close waits for calls under way: one that backs off comes to its end, and its outcome is told.
 #[test]
-fn a_close_ends_each_call_that_is_aside() {
+fn a_close_ends_each_call_that_backs_off() {
     let db = open(2, Duration::from_secs(400));
     let holder = hold(&db, 0);
     let send = |nth: i32| db.send_call("add_two", &[Value::Int4(0), Value::Int4(KEYS - 1 - nth)]).unwrap();
@@ -273,7 +273,7 @@ fn calls_that_meet_all_the_time_are_all_done_once() {
     let all: i64 = (0..KEYS).map(|key| counted(&db, key)).sum();
     assert_eq!(all, 2 * i64::from(CLIENTS * EACH));
     assert_eq!(db.metrics().aborted, 0);
-    // A call that steps aside is not in line.
+    // A call that backs off is not in line.
     let locks = db.metrics().locks;
     println!("{} calls waited in line, {} met a lock", locks.waits, locks.refused);
     assert!(

@@ -1,0 +1,111 @@
+//! The values that options of a database take by name.
+
+use clap::ValueEnum;
+use rialto::{Checkpointing, Durability, HandOver, Locks};
+
+/// An engine that runs transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// Each thread runs its own transactions, which lock the rows that they touch
+    Conventional,
+    /// The keys of each index are divided among executors, each with a lock table; a call of a procedure locks at
+    /// the executors of its keys
+    DataOriented,
+}
+
+impl EngineName {
+    /// The name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EngineName::Conventional => "conventional",
+            EngineName::DataOriented => "data-oriented",
+        }
+    }
+}
+
+/// The durability of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityName {
+    /// Level 1: a commit survives the end of the process, not a crash of the machine
+    Memory,
+    /// Level 3: a commit is on disk before it is acknowledged
+    Disk,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Durability {
+        match name {
+            DurabilityName::Memory => Durability::Memory,
+            DurabilityName::Disk => Durability::Disk,
+        }
+    }
+}
+
+/// Where the conventional engine keeps its locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LocksName {
+    /// In the records themselves, and in the slots of the transactions, until transactions conflict; then in queues
+    Thin,
+    /// Always in queues, in the hash table of a lock manager, as the baseline of the papers has them
+    Central,
+}
+
+impl From<LocksName> for Locks {
+    fn from(name: LocksName) -> Locks {
+        match name {
+            LocksName::Thin => Locks::Thin,
+            LocksName::Central => Locks::Central,
+        }
+    }
+}
+
+/// When calls are handed over to threads that own executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HandOverName {
+    /// If that thread is busy or has a backlog
+    IfBusy,
+    /// Always
+    Always,
+}
+
+impl From<HandOverName> for HandOver {
+    fn from(name: HandOverName) -> HandOver {
+        match name {
+            HandOverName::IfBusy => HandOver::IfBusy,
+            HandOverName::Always => HandOver::Always,
+        }
+    }
+}
+
+/// How memory is brought to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckpointName {
+    /// Copies segments as they are, one after another, while transactions change them
+    Fuzzy,
+    /// Copies segments as they were when the checkpoint began: a transaction that changes one before it is copied
+    /// keeps the old version. Action-consistent: no change of a row is in the copy in part
+    Accou,
+    /// The same, and transaction-consistent: no transaction is in the copy in part
+    Tccou,
+    /// Black/white, action-consistent: a transaction runs again if one of its changes of a row touches both a
+    /// segment that is copied already and one that is not
+    Acbw,
+    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of
+    /// segments, be it by reading
+    Tcbw,
+    /// No checkpoints, to measure what they cost
+    None,
+}
+
+impl From<CheckpointName> for Checkpointing {
+    fn from(name: CheckpointName) -> Checkpointing {
+        match name {
+            CheckpointName::Fuzzy => Checkpointing::Fuzzy,
+            CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
+            CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
+            CheckpointName::Acbw => Checkpointing::ActionBlackWhite,
+            CheckpointName::Tcbw => Checkpointing::TransactionBlackWhite,
+            CheckpointName::None => Checkpointing::None,
+        }
+    }
+}
