@@ -25,6 +25,7 @@ pub mod room;
 pub mod run;
 pub mod session;
 pub mod sqlstate;
+mod timer;
 pub mod values;
 
 pub use bind::OutputColumn;
@@ -33,7 +34,7 @@ pub use copy::CopyIn;
 pub use error::{About, Result, Severity, SqlError};
 pub use prepared::Prepared;
 pub use run::RowSink;
-pub use session::{ReadStatement, Ready, Session, Tag, TransactionStatus};
+pub use session::{Closing, ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 

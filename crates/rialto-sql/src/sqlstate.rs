@@ -63,6 +63,8 @@ sqlstates! {
     NotNull = "23502", "not_null_violation";
     /// A unique key that is there already.
     UniqueViolation = "23505", "unique_violation";
+    /// A portal that runs, where it may not.
+    InvalidCursorState = "24000", "invalid_cursor_state";
     /// BEGIN inside a transaction block.
     ActiveTransaction = "25001", "active_sql_transaction";
     /// A write in a read-only transaction.

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod backup_over_a_socket;
+mod clean_up;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
@@ -20,5 +21,6 @@ mod sqlstates;
 mod states;
 mod strict;
 mod tables_made_anew;
+mod time_limits;
 mod victims;
 mod wire;

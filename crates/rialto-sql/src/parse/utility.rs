@@ -43,6 +43,19 @@ pub enum SetValue {
     Text(String),
 }
 
+/// What DISCARD drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discard {
+    /// Everything that a session keeps.
+    All,
+    /// Plans.
+    Plans,
+    /// The state of sequences, of which there are none.
+    Sequences,
+    /// Temporary tables, of which there are none.
+    Temp,
+}
+
 /// Reads a utility statement; `None` if it is none.
 pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Option<Statement>> {
     let mut cursor = Cursor::new(places, tokens);
@@ -58,6 +71,10 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
         "RELEASE",
         "SET",
         "RESET",
+        "DEALLOCATE",
+        "CLOSE",
+        "DISCARD",
+        "UNLISTEN",
         "SHOW",
         "VACUUM",
         "ANALYZE",
@@ -94,6 +111,19 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
             } else {
                 Statement::Reset(Some(setting_name(&mut cursor)?))
             }
+        }
+        "DEALLOCATE" => {
+            // A statement may have the name PREPARE.
+            let _ = cursor.take_before("PREPARE");
+            Statement::Deallocate(name_or_all(&mut cursor)?)
+        }
+        "CLOSE" => Statement::Close(name_or_all(&mut cursor)?),
+        "DISCARD" => Statement::Discard(discard(&mut cursor)?),
+        "UNLISTEN" => {
+            if !cursor.take_token(&Token::Mul) {
+                cursor.name()?;
+            }
+            Statement::Unlisten
         }
         "SHOW" => {
             if cursor.take("ALL") {
@@ -198,6 +228,23 @@ fn end(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
     }
     cursor.take_all(&["AND", "NO", "CHAIN"]);
     Ok(if matches!(verb, "COMMIT" | "END") { Statement::Commit } else { Statement::Rollback })
+}
+
+/// A name, or `None` for ALL.
+fn name_or_all(cursor: &mut Cursor<'_>) -> Result<Option<Name>> {
+    if cursor.take("ALL") { Ok(None) } else { cursor.name().map(Some) }
+}
+
+fn discard(cursor: &mut Cursor<'_>) -> Result<Discard> {
+    let kinds = [
+        ("ALL", Discard::All),
+        ("PLANS", Discard::Plans),
+        ("SEQUENCES", Discard::Sequences),
+        ("TEMP", Discard::Temp),
+        ("TEMPORARY", Discard::Temp),
+    ];
+    let found = kinds.into_iter().find(|(word, _)| cursor.take(word));
+    found.map(|(_, kind)| kind).ok_or_else(|| cursor.unexpected("ALL, PLANS, SEQUENCES or TEMP"))
 }
 
 /// A setting's name, in its one-word form.

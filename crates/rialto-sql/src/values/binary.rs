@@ -76,7 +76,7 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlError::new(SqlState::DatetimeOverflow, message)
     };
     Ok(match sql_type {
-        SqlType::Unknown | SqlType::Text => Value::Text(utf8(bytes)?.to_string()),
+        SqlType::Unknown | SqlType::Text | SqlType::Void => Value::Text(utf8(bytes)?.to_string()),
         SqlType::Char(_) => Value::Text(utf8(bytes)?.trim_end_matches(' ').to_string()),
         SqlType::Bool => match bytes {
             [0] => Value::Bool(false),

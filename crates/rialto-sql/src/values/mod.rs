@@ -40,13 +40,15 @@ pub enum SqlType {
     TimestampTz,
     /// An array of this plain type: of an argument only.
     Array(&'static SqlType),
+    /// `void`: the empty text of a function that is called for its effect.
+    Void,
 }
 
 impl SqlType {
     /// The type of an array of values of this type.
     pub fn array(self) -> SqlType {
         SqlType::Array(match self {
-            SqlType::Unknown | SqlType::Text => &SqlType::Text,
+            SqlType::Unknown | SqlType::Text | SqlType::Void => &SqlType::Text,
             SqlType::Bool => &SqlType::Bool,
             SqlType::Int2 => &SqlType::Int2,
             SqlType::Int4 => &SqlType::Int4,
@@ -98,6 +100,7 @@ impl SqlType {
             SqlType::Timestamp => "timestamp without time zone".into(),
             SqlType::TimestampTz => "timestamp with time zone".into(),
             SqlType::Array(element) => format!("{}[]", element.name()),
+            SqlType::Void => "void".into(),
         }
     }
 
@@ -128,8 +131,9 @@ impl SqlType {
                 SqlType::Date => 1182,
                 SqlType::TimestampTz => 1185,
                 SqlType::Decimal(_) => 1231,
-                SqlType::Unknown | SqlType::Text | SqlType::Array(_) => 1009,
+                SqlType::Unknown | SqlType::Text | SqlType::Void | SqlType::Array(_) => 1009,
             },
+            SqlType::Void => 2278,
         }
     }
 
@@ -170,7 +174,7 @@ impl SqlType {
         match self {
             SqlType::Bool => 1,
             SqlType::Int2 => 2,
-            SqlType::Int4 | SqlType::Date => 4,
+            SqlType::Int4 | SqlType::Date | SqlType::Void => 4,
             SqlType::Int8 | SqlType::Float8 | SqlType::Timestamp | SqlType::TimestampTz => 8,
             _ => -1,
         }

@@ -118,7 +118,7 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
     let bad = || bad_text(sql_type, text);
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match sql_type {
-        SqlType::Unknown | SqlType::Text => Value::Text(text.to_string()),
+        SqlType::Unknown | SqlType::Text | SqlType::Void => Value::Text(text.to_string()),
         SqlType::Char(_) => Value::Text(text.trim_end_matches(' ').to_string()),
         SqlType::Bool => Value::Bool(parse_bool(trimmed).ok_or_else(bad)?),
         SqlType::Int2 => Value::Int2(parse_integer(sql_type, text, trimmed)?),
@@ -177,9 +177,9 @@ fn parse_moment(text: &str) -> Option<i64> {
     };
     let plain = ["+00:00", "+00", "-00", "Z", "z", " UTC", " utc"]
         .iter()
-        // A date alone that ends in "-00" is no date.
-        .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':')))
-        .unwrap_or(text);
+        // A date alone that ends in "-00" is no date. Behind a blank it has a zone: JDBC writes dates so.
+        .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':') || rest.ends_with(' ')))
+        .map_or(text, str::trim_end);
     format!("{plain}{era}").parse::<Timestamp>().ok().map(|moment| moment.0)
 }
 
@@ -383,6 +383,9 @@ mod tests {
         );
         assert_eq!(parse(SqlType::Date, "1970-01-02").unwrap(), Value::Date(1));
         assert_eq!(parse(SqlType::Date, "1970-01-02 23:00:00").unwrap(), Value::Date(1));
+        assert_eq!(parse(SqlType::Date, "1970-01-02 +00").unwrap(), Value::Date(1));
+        assert_eq!(parse(SqlType::Timestamp, "1970-01-01 +00").unwrap(), Value::Timestamp(0));
+        assert_eq!(parse(SqlType::Date, "0001-12-31 +00 BC").unwrap(), Value::Date(-719_163));
     }
 
     #[test]
