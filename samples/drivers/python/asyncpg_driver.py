@@ -141,7 +141,9 @@ async def binary_copy():
 async def arrays():
     conn = await asyncpg.connect(**WHERE)
     for _ in range(12):
-        found = await conn.fetch("select id from asyncpg_t where id = any($1)", [1, 2, 2000])
+        # The driver has a codec of its own for text[] only. For others it asks the system catalog.
+        names = ["größe 1", "größe 2", "nobody"]
+        found = await conn.fetch("select id from asyncpg_t where name = any($1)", names)
         checks.equal("= ANY", sorted(record[0] for record in found), [1, 2])
     await conn.close()
 
