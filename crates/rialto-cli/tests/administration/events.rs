@@ -255,7 +255,14 @@ fn an_archive_that_takes_no_files_is_an_error_by_default() {
     let options =
         ["--checkpoint-interval-s", "0.05", "--log-bytes-max", "1100000", "--archive", archive.name()];
     let (serving, stderr) = serving(&options, &directory);
-    fs::remove_dir_all(archive.path()).expect("it is there");
+    // No file of the log can be made in it now.
+    for entry in fs::read_dir(archive.path()).expect("it is there") {
+        let of_database = entry.expect("it can be read").path();
+        for number in 1..100 {
+            let name = format!("log-{number:010}");
+            let _ = fs::create_dir_all(of_database.join(format!("{name}.unfinished")).join("full"));
+        }
+    }
     let mut client = session(&serving);
     runs(&mut client, "create table t (a int primary key, b text)");
     // More than one log file, and less than the bound.
@@ -271,6 +278,7 @@ fn connections_that_are_turned_away_or_closed_are_told() {
     let (serving, stderr) = serving(&["--log", "info", "--max-connections", "1"], &directory);
     let client = session(&serving);
     let mut refused = std::net::TcpStream::connect(&serving.tcp).expect("it listens");
+    std::io::Write::write_all(&mut refused, b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
     refused.read_to_end(&mut Vec::new()).expect("it is told and closed");
     drop(client);
     assert_eq!(serving.end_by("-TERM"), Some(0));
