@@ -42,8 +42,10 @@ const WAITS: [Waits; 3] = [[90, 90, 90], [60, 90, 120], [20, 90, 400]];
 const OF_STALLS: [[Patience; 3]; 3] = [stalls(STALLS[0]), stalls(STALLS[1]), stalls(STALLS[2])];
 const OF_WAITS: [[Patience; 3]; 3] = [in_all(WAITS[0]), in_all(WAITS[1]), in_all(WAITS[2])];
 
-/// The designs, with what their classes say.
-const CASES: [(GroupCommitDesign, &[Waits; 3], &[[Patience; 3]; 3]); 3] = [
+/// A design, its waits, and what the classes of each of them say.
+type Case = (GroupCommitDesign, &'static [Waits; 3], &'static [[Patience; 3]; 3]);
+
+const CASES: [Case; 3] = [
     (GroupCommitDesign::CommitStall, &STALLS, &OF_STALLS),
     (GroupCommitDesign::WillingToWait, &WAITS, &OF_WAITS),
     (GroupCommitDesign::HiberWillingToWait, &WAITS, &OF_WAITS),
