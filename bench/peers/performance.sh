@@ -144,8 +144,8 @@ part threads 6 threads
 part adaptive 6 "$root/bench/adaptive.sh" "$out/data/log" --pairs "$pairs" --seconds "$(pick 1 0.1)" \
     --clients "$(pick '1 2 8 32 64 128 512 2x5000' '1 2x500')"
 part m-cost 11 "$root/bench/m-cost.sh" "$out/data/m-cost" --seconds "$(pick 2 0.2)" --pairs "$(pick 5 2)"
-part figures-koda 4 figures 0 --commits "$(pick 10000 100)" \
-    koda-6 koda-7 koda-8 koda-t1 koda-t2 koda-formulas koda-designs koda-adaptive
+part figures-koda 8 figures "$(pick 1 0)" --commits "$(pick 10000 100)" \
+    koda-6 koda-7 koda-8 koda-t1 koda-t2 koda-formulas koda-designs koda-patience koda-adaptive
 part figures-koda-disk 2 figures "$(pick 3 0.05)" koda-1 koda-2 koda-3
 part figures-m 16 figures "$(pick 0.5 0.01)" m-4.1 m-4.2 m-4.3 m-4.4
 part figures-dora 35 figures "$(pick 0.5 0.04)" \

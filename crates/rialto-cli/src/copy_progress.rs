@@ -1,11 +1,13 @@
 //! How far a backup or a restore has come, on stderr: on a terminal one line that is rewritten, else a line every ten
 //! seconds.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rialto::backup::{BytesDone, CopyObserver};
+
+use crate::output::rewrite;
 
 /// The least time between two lines, on a terminal and elsewhere.
 const EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
@@ -27,8 +29,7 @@ impl ProgressArgs {
         let tell = move |progress: BytesDone| {
             let mut lines = lines.lock().expect("no thread panics while it has the lock");
             if let Some(text) = lines.at(began.elapsed(), progress) {
-                // No output is left for this error.
-                let _ = io::stderr().write_all(text.as_bytes());
+                rewrite(&text);
             }
         };
         (!self.quiet).then(|| CopyObserver::new(tell))

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Stdout, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use rialto::OpenError;
 
@@ -56,10 +57,23 @@ pub fn print(result: impl fmt::Display, code: ExitCode) -> ExitCode {
     }
 }
 
-/// Prints a line on stderr.
+/// Whether a line that is rewritten stands on stderr, without its end.
+static STANDS: Mutex<bool> = Mutex::new(false);
+
+/// Prints a line on stderr, below one that is rewritten.
 pub fn tell(text: impl fmt::Display) {
+    let mut stands = STANDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let end = if std::mem::take(&mut *stands) { "\n" } else { "" };
     // No output is left for this error.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{end}{text}");
+}
+
+/// Prints a text on stderr that may be a line to be rewritten: such a text has no end of a line.
+pub fn rewrite(text: &str) {
+    let mut stands = STANDS.lock().unwrap_or_else(PoisonError::into_inner);
+    *stands = !text.ends_with('\n');
+    // No output is left for this error.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Why a database does not open, with the program's option in place of the library's.

@@ -119,7 +119,10 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     if let Some(misuse) = args.database.misuse() {
         return fail(misuse, 2);
     }
-    args.log.print();
+    let log = match args.log.print() {
+        Ok(log) => log,
+        Err(error) => return fail(format_args!("starting the log: {error}"), 4),
+    };
     args.database.memory.warn();
     info!(bound = &*args.database.memory.describe(), "memory of tables and indexes");
     // Before the log opens its files.
@@ -127,6 +130,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     let database = match Database::open_with(&args.data, args.database_options()) {
         Ok(database) => database,
         Err(error) => {
+            drop(log);
             let text = format_args!("cannot open {}: {}", args.data.display(), cannot_open(&error));
             return fail(text, error.exit_code());
         }
@@ -134,7 +138,10 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
         tell(format_args!("warning: {}: {warning}", args.data.display()));
     }
-    match rialto_server::serve(database, args.serve_options()) {
+    let served = rialto_server::serve(database, args.serve_options());
+    // The last word is the program's.
+    drop(log);
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, error.exit_code()),
     }

@@ -9,6 +9,7 @@
 //! | [`phases`] | koda-1, koda-2, koda-3: the phases of a transaction on the real engine |
 //! | [`climb`] | koda-t1, koda-t2: the paper's tables, and mountain climbing |
 //! | [`curves`] | koda-6, koda-7, koda-8: throughput against servers and waits; koda-formulas |
+//! | [`patience`] | koda-patience: transactions of different waits beside each other |
 //! | [`designs`] | koda-designs: the most that each design reaches |
 //! | [`adaptive`] | koda-adaptive: the design without a setting beside the best of the others |
 //! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
@@ -24,6 +25,7 @@ pub mod commit;
 pub mod curves;
 pub mod designs;
 pub mod dora;
+pub mod patience;
 pub mod phases;
 pub mod point;
 pub mod rounds;
@@ -42,7 +44,7 @@ use rialto_measure::text::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 24] = [
+const FIGURES: [(&str, &str, Make); 25] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -53,6 +55,7 @@ const FIGURES: [(&str, &str, Make); 24] = [
     ("koda-t2", "Willing-to-Wait performance data, and the climb", climb::willing_to_wait),
     ("koda-formulas", "I x G and 1/(G(G+1)) beside what was measured", curves::formulas),
     ("koda-designs", "the most that each design reaches", designs::most),
+    ("koda-patience", "transactions of different waits beside each other", patience::mixed),
     ("koda-adaptive", "adaptive beside the best of the others", adaptive::beside),
     ("m-4.1", "throughput and processor time by server", system_m::throughput::by_strategy),
     (

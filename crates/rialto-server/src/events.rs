@@ -9,6 +9,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ pub(crate) use shutdown;
 
 /// How often the database's health is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The least time between two events of errors of the machine, in seconds.
+/// The least time between two events of errors of the machine of one kind, in seconds.
 const MACHINE_EVERY_S: u64 = 10;
 
 /// How a connection ended.
@@ -109,24 +110,66 @@ fn is_of_the_machine(error: &SqlError) -> bool {
     }
 }
 
-/// Tells of an error of the machine. A full disk fails every statement, so there is at most one such event in ten
-/// seconds; it says how many were left out since the one before.
-fn machine_failed(error: &SqlError) {
-    /// The second, since the first such error, in which one was told, and the number of those not told since.
-    static TOLD: AtomicU64 = AtomicU64::new(0);
-    static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
-    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    // The first second counts from where it is told.
-    let now = FIRST.get_or_init(Instant::now).elapsed().as_secs() + MACHINE_EVERY_S;
-    let told = TOLD.load(Ordering::Relaxed);
-    let is_due = now >= told + MACHINE_EVERY_S
-        && TOLD.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if !is_due {
-        LEFT_OUT.fetch_add(1, Ordering::Relaxed);
-        return;
+/// Which events of one kind are told: one in ten seconds.
+struct Throttle {
+    /// The second in which one was told; 0 if none was.
+    told: AtomicU64,
+    /// The number of those that were not told since.
+    left_out: AtomicU64,
+}
+
+impl Throttle {
+    const fn new() -> Throttle {
+        Throttle { told: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
-    let left_out = LEFT_OUT.swap(0, Ordering::Relaxed);
-    error!(sqlstate = error.sqlstate.code(), cause = &*error.message, left_out, "a statement failed");
+
+    /// If one is to be told now: how many were left out since the one before.
+    fn due(&self) -> Option<u64> {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        self.due_at(FIRST.get_or_init(Instant::now).elapsed().as_secs())
+    }
+
+    /// As [`Throttle::due`], in this second.
+    fn due_at(&self, second: u64) -> Option<u64> {
+        // Seconds count from here, so that the first is told.
+        let now = second + MACHINE_EVERY_S;
+        let told = self.told.load(Ordering::Relaxed);
+        let is_due = now >= told + MACHINE_EVERY_S
+            && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_due {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.left_out.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Tells of an error of the machine. A full disk fails every statement, so there is at most one such event of each
+/// SQLSTATE in ten seconds: clients that meet the memory bound, as they may all day, hide no error of the disk.
+fn machine_failed(error: &SqlError) {
+    static OF_STATES: [Throttle; 6] = [const { Throttle::new() }; 6];
+    let state = match error.sqlstate {
+        SqlState::DiskFull => 0,
+        SqlState::OutOfMemory => 1,
+        SqlState::IoError => 2,
+        SqlState::OutcomeUnknown => 3,
+        SqlState::Corrupt => 4,
+        _ => 5,
+    };
+    if let Some(left_out) = OF_STATES[state].due() {
+        error!(sqlstate = error.sqlstate.code(), cause = &*error.message, left_out, "a statement failed");
+    }
+}
+
+/// A connection could not be accepted: files or threads have run out. The server tries again without end.
+#[cold]
+pub(crate) fn not_accepted(error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new();
+    // A client that has gone meanwhile is no failure.
+    let has_gone = matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset);
+    if !has_gone && let Some(left_out) = THROTTLE.due() {
+        error!(cause = &*error.to_string(), left_out, "a connection could not be accepted");
+    }
 }
 
 /// What is told of the database's health.
@@ -178,5 +221,17 @@ pub(crate) async fn watch(database: Database) {
             before = now;
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_event_in_ten_seconds_is_told_and_the_others_are_counted() {
+        let throttle = Throttle::new();
+        let told: Vec<_> = [0, 0, 9, 10, 11, 40].map(|second| throttle.due_at(second)).into();
+        assert_eq!(told, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

@@ -301,28 +301,23 @@ async fn accept_until(
                 None => std::future::pending().await,
             }
         };
-        let failed = tokio::select! {
+        let accepted = tokio::select! {
             () = &mut stop => return file,
-            accepted = accept_tcp => match accepted {
-                Ok((stream, peer)) => {
-                    // Each write is a whole answer already, so the system need not gather more.
-                    let _ = stream.set_nodelay(true);
-                    stream.into_std().and_then(|stream| {
-                        stream.set_nonblocking(false)?;
-                        spawn(stream, peer.to_string(), shared)
-                    }).is_err()
-                }
-                Err(_) => true,
-            },
-            accepted = accept_unix => match accepted {
-                Ok(stream) => stream.into_std().and_then(|stream| {
-                    stream.set_nonblocking(false)?;
-                    spawn(stream, "a Unix socket".to_owned(), shared)
-                }).is_err(),
-                Err(_) => true,
-            },
+            accepted = accept_tcp => accepted.and_then(|(stream, peer)| {
+                // Each write is a whole answer already, so the system need not gather more.
+                let _ = stream.set_nodelay(true);
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                spawn(stream, peer.to_string(), shared)
+            }),
+            accepted = accept_unix => accepted.and_then(|stream| {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                spawn(stream, "a Unix socket".to_owned(), shared)
+            }),
         };
-        if failed {
+        if let Err(error) = accepted {
+            events::not_accepted(&error);
             // Most likely file descriptors or threads have run out: other connections have to end first.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -125,7 +125,7 @@ fn session(
     let name = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
     let mut session =
         Session::beside_others(shared.database.clone(), user, name, shared.reading_room.clone());
-    let mut unknown = Vec::new();
+    let (mut unknown, mut warning) = (Vec::new(), None);
     for (name, value) in parameters {
         match name.as_str() {
             "user" | "database" => {}
@@ -134,6 +134,8 @@ fn session(
             "options" => set_options(&mut session, value)?,
             // Protocol extensions are declined, not refused.
             extension if extension.starts_with("_pq_.") => unknown.push(extension),
+            // Some drivers send their machine's zone without being asked. They are told the session's, and go by that.
+            zone if zone.eq_ignore_ascii_case("TimeZone") => warning = session.set(zone, value).err(),
             setting => session.set(setting, value)?,
         }
     }
@@ -150,6 +152,9 @@ fn session(
     backend::parameter_status(&mut out, "standard_conforming_strings", "on");
     backend::parameter_status(&mut out, "session_authorization", user);
     backend::key_data(&mut out, place.process, place.secret);
+    if let Some(warning) = warning {
+        backend::error(&mut out, Severity::Warning, &warning);
+    }
     backend::ready(&mut out, Status::Idle);
     stream.write_all(&out).map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
     Ok(session)

@@ -1,7 +1,7 @@
 //! [`Cancel`]: how another thread ends the current statement of a session.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rialto::{Canceller, fault_injection};
 
@@ -14,6 +14,24 @@ const READING: u8 = 1;
 /// It runs one.
 const RUNNING: u8 = 2;
 
+/// No deadline; no entry in the timer.
+const NEVER: u64 = 0;
+/// The deadline of a statement that the timer has ended.
+const EXPIRED: u64 = u64::MAX;
+
+/// PostgreSQL's message for a statement that the timer has ended.
+const TIMED_OUT: &str = "canceling statement due to statement timeout";
+
+/// When a statement has to be done, in the timer's microseconds.
+pub(crate) enum Deadline {
+    /// At no time.
+    None,
+    /// At this time.
+    At(u64),
+    /// That time came before it was done.
+    Expired,
+}
+
 /// It works on a query string of several statements.
 const IN_STRING: u8 = 1;
 /// An implicit block is open: its outcome is still to come.
@@ -25,6 +43,9 @@ const IN_BLOCK: u8 = 2;
 /// transaction as it is. A request that comes while a statement runs ends the transaction's current operation. In a
 /// query string of several statements, or a pipeline whose transaction is open, a request that comes between two
 /// statements, or too late for one, ends the next. Behind the last statement of an implicit block it ends the block.
+///
+/// A deadline ends the statement for which it was set, and no other: when the session ends the deadline, it takes back
+/// what the timer has asked for. While there is a deadline, nothing else takes a request back.
 #[derive(Default)]
 pub struct Cancel {
     stage: AtomicU8,
@@ -36,6 +57,10 @@ pub struct Cancel {
     between: AtomicU8,
     /// The canceller of the open transaction.
     canceller: Mutex<Option<Canceller>>,
+    /// See [`Deadline`]. The session sets and ends it. The timer changes it to [`EXPIRED`], with `canceller` locked.
+    deadline: AtomicU64,
+    /// The time of the timer's entry for the session; changed with the timer locked.
+    entry: AtomicU64,
 }
 
 impl Cancel {
@@ -43,28 +68,102 @@ impl Cancel {
     /// comes just as a statement ends may reach the next one of the same transaction, because a request names a
     /// session, not a statement.
     pub fn request(&self) {
-        let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
+        let canceller = self.canceller();
         let stage = self.stage.load(Ordering::SeqCst);
         let is_unheard = stage == READING && fault_injection::is_on("cancel-amid-a-text-is-lost");
         let is_idle = (stage == IDLE || is_unheard) && self.between.load(Ordering::SeqCst) == 0;
         if is_idle && !fault_injection::is_on("cancel-waits-for-a-statement") {
             return;
         }
+        self.end_statement(&canceller);
+    }
+
+    fn canceller(&self) -> MutexGuard<'_, Option<Canceller>> {
+        self.canceller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_statement(&self, canceller: &Option<Canceller>) {
         self.requested.store(true, Ordering::SeqCst);
-        if let Some(canceller) = &*canceller
+        if let Some(canceller) = canceller
             && self.stage.load(Ordering::SeqCst) == RUNNING
         {
             canceller.cancel();
         }
     }
 
+    /// The statement that is read or runs now has to be done by this time. Whether the timer has an entry for the
+    /// session that is early enough.
+    pub(crate) fn set_deadline(&self, time: u64) -> bool {
+        self.forget_between();
+        self.deadline.store(time, Ordering::SeqCst);
+        // The timer takes its entry before it reads the deadline. So at least one of the two sees the other.
+        self.entry().is_some_and(|entry| entry <= time)
+    }
+
+    /// The statement is done, or has failed: no deadline ends it any longer. Whether one has. Then nothing is left of
+    /// the request, but the transaction's cancellation may be.
+    pub(crate) fn end_deadline(&self) -> bool {
+        let expired = self.deadline.swap(NEVER, Ordering::SeqCst) == EXPIRED;
+        if expired {
+            // The timer may be about to ask.
+            drop(self.canceller());
+            self.requested.store(false, Ordering::SeqCst);
+        } else if self.stage.load(Ordering::Relaxed) == IDLE {
+            self.forget_between();
+        }
+        expired
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        match self.deadline.load(Ordering::SeqCst) {
+            NEVER => Deadline::None,
+            EXPIRED => Deadline::Expired,
+            time => Deadline::At(time),
+        }
+    }
+
+    /// Ends the statement that had to be done by this time, unless it is.
+    pub(crate) fn expire(&self, time: u64) {
+        let canceller = self.canceller();
+        let expired = self.deadline.compare_exchange(time, EXPIRED, Ordering::SeqCst, Ordering::SeqCst);
+        if expired.is_ok() {
+            self.end_statement(&canceller);
+        }
+    }
+
+    /// The time of the timer's entry for the session.
+    pub(crate) fn entry(&self) -> Option<u64> {
+        Some(self.entry.load(Ordering::SeqCst)).filter(|time| *time != NEVER)
+    }
+
+    pub(crate) fn set_entry(&self, time: Option<u64>) {
+        self.entry.store(time.unwrap_or(NEVER), Ordering::SeqCst);
+    }
+
+    /// Gives the error of a statement whose time was up its message: the kernel knows only that it was cancelled.
+    #[cold]
+    pub(crate) fn name_cause(&self, error: &mut SqlError) {
+        if error.sqlstate == SqlState::Cancelled && matches!(self.deadline(), Deadline::Expired) {
+            error.message = TIMED_OUT.to_owned();
+        }
+    }
+
+    #[cold]
+    fn cancelled(&self) -> SqlError {
+        let message = match self.deadline() {
+            Deadline::Expired => TIMED_OUT,
+            Deadline::None | Deadline::At(_) => "cancelled on request",
+        };
+        SqlError::new(SqlState::Cancelled, message)
+    }
+
     /// Whether the statement goes on. Parsing, binding and computing check this now and then.
     ///
     /// # Errors
-    /// SQLSTATE 57014 after a request.
+    /// SQLSTATE 57014 after a request, and when the statement's time is up.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        if self.requested.load(Ordering::Relaxed) { Err(cancelled()) } else { Ok(()) }
+        if self.requested.load(Ordering::Relaxed) { Err(self.cancelled()) } else { Ok(()) }
     }
 
     /// The flag that is set while the statement is to end.
@@ -82,7 +181,7 @@ impl Cancel {
         }
         self.enter(READING);
         let answer = work();
-        if self.leave() { Err(cancelled()) } else { answer }
+        if self.leave() { Err(self.cancelled()) } else { answer }
     }
 
     /// A statement begins to run.
@@ -123,16 +222,28 @@ impl Cancel {
         let after = if is_so { before | what } else { before & !what };
         self.between.store(after, Ordering::Release);
         if before == 0 || after == 0 {
+            self.forget();
+        }
+    }
+
+    /// Takes back a request, unless a deadline may have made it.
+    fn forget(&self) {
+        if self.deadline.load(Ordering::Relaxed) == NEVER {
             self.requested.store(false, Ordering::Relaxed);
         }
     }
 
-    fn enter(&self, stage: u8) {
+    /// As [`Cancel::forget`], if there is nothing to cancel between two statements.
+    fn forget_between(&self) {
         if self.between.load(Ordering::Relaxed) == 0
             && !fault_injection::is_on("cancel-waits-for-a-statement")
         {
-            self.requested.store(false, Ordering::Relaxed);
+            self.forget();
         }
+    }
+
+    fn enter(&self, stage: u8) {
+        self.forget_between();
         self.stage.store(stage, Ordering::SeqCst);
     }
 
@@ -141,7 +252,7 @@ impl Cancel {
         self.stage.store(IDLE, Ordering::SeqCst);
         let requested = self.requested.load(Ordering::SeqCst);
         if requested && self.between.load(Ordering::Relaxed) == 0 {
-            self.requested.store(false, Ordering::SeqCst);
+            self.forget();
         }
         requested
     }
@@ -156,10 +267,6 @@ impl std::fmt::Debug for Cancel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cancel").field("requested", &self.requested).finish_non_exhaustive()
     }
-}
-
-fn cancelled() -> SqlError {
-    SqlError::new(SqlState::Cancelled, "cancelled on request")
 }
 
 #[cfg(test)]
@@ -181,5 +288,46 @@ mod tests {
             cancel.set_in_string(false);
             assert!(cancel.check().is_ok());
         }
+    }
+
+    /// A deadline that has come ends its own statement, while that runs or between two of its messages, and no other.
+    #[test]
+    fn a_deadline_ends_only_the_statement_for_which_it_was_set() {
+        for (in_string, in_block) in [(false, false), (true, false), (false, true)] {
+            let cancel = Cancel::default();
+            cancel.set_in_string(in_string);
+            cancel.set_deadline(5);
+            cancel.reading(|| Ok(())).unwrap();
+            cancel.expire(5);
+            cancel.set_in_block(in_block);
+            cancel.begin_running();
+            assert_eq!(cancel.check().unwrap_err().message, "canceling statement due to statement timeout");
+            cancel.end_running();
+            assert!(cancel.end_deadline());
+            cancel.begin_running();
+            assert!(cancel.check().is_ok(), "the next statement");
+            // The timer has seen the deadline of the one before.
+            cancel.set_deadline(7);
+            cancel.expire(5);
+            assert!(cancel.check().is_ok());
+            cancel.end_running();
+            assert!(!cancel.end_deadline());
+            cancel.expire(7);
+            assert!(cancel.check().is_ok());
+        }
+    }
+
+    /// A request that comes while a deadline is set counts as any other.
+    #[test]
+    fn a_request_beside_a_deadline_is_no_time_out() {
+        let cancel = Cancel::default();
+        cancel.set_deadline(5);
+        cancel.begin_running();
+        cancel.request();
+        assert_eq!(cancel.check().unwrap_err().message, "cancelled on request");
+        cancel.end_running();
+        assert!(!cancel.end_deadline());
+        cancel.begin_running();
+        assert!(cancel.check().is_ok(), "it was for the statement before");
     }
 }

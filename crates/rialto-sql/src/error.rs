@@ -46,14 +46,30 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// Where in the text of the query: characters, from 1.
     pub position: Option<usize>,
+    /// The things that it is about, and where it was met.
+    pub about: Option<Box<About>>,
     /// The kernel's error, when it is the cause.
     pub cause: Option<Box<Error>>,
+}
+
+/// The names of the things that an error is about, for the errors of which PostgreSQL gives them, and where it was met.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// The table.
+    pub table: Option<String>,
+    /// The column.
+    pub column: Option<String>,
+    /// The constraint: the name of a unique index or primary key.
+    pub constraint: Option<String>,
+    /// Where it was met: the line and the column of a COPY.
+    pub context: Option<String>,
 }
 
 impl SqlError {
     /// An error with a code and a message.
     pub fn new(sqlstate: SqlState, message: impl Into<String>) -> SqlError {
-        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None, cause: None }
+        let message = message.into();
+        SqlError { sqlstate, message, detail: None, hint: None, position: None, about: None, cause: None }
     }
 
     /// Valid SQL that is not built: SQLSTATE 0A000, naming the construct.
@@ -78,6 +94,13 @@ impl SqlError {
     /// The same error with a detail.
     pub fn detail(mut self, detail: impl Into<String>) -> SqlError {
         self.detail = Some(detail.into());
+        self
+    }
+
+    /// The same error with where it was met (unless that is told already).
+    pub fn context(mut self, context: impl FnOnce() -> String) -> SqlError {
+        let about = self.about.get_or_insert_default();
+        about.context.get_or_insert_with(context);
         self
     }
 

@@ -17,6 +17,7 @@ pub mod expr;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod keys;
 pub mod parse;
 pub mod plan;
 pub mod prepared;
@@ -24,15 +25,16 @@ pub mod room;
 pub mod run;
 pub mod session;
 pub mod sqlstate;
+mod timer;
 pub mod values;
 
 pub use bind::OutputColumn;
 pub use cancel::Cancel;
 pub use copy::CopyIn;
-pub use error::{Result, Severity, SqlError};
+pub use error::{About, Result, Severity, SqlError};
 pub use prepared::Prepared;
 pub use run::RowSink;
-pub use session::{ReadStatement, Ready, Session, Tag, TransactionStatus};
+pub use session::{Closing, ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 

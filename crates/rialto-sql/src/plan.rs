@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use crate::bind::Order;
 use crate::error::Result;
 use crate::expr::cast::{Fit, fit};
-use crate::expr::{CompareOp, Context, Expr, NoColumns, print};
+use crate::expr::{CompareOp, Context, Expr, List, NoColumns, print};
+use crate::keys::{Each, Keys};
 
 /// One end of a range on a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,8 @@ pub enum Path {
     Point(Vec<Expr>),
     /// A range of an index.
     Range(Range),
+    /// A row, or a range of an index, for each value of a list.
+    Each(Each),
 }
 
 /// A range of an index: equal values for the first columns, then bounds on the next.
@@ -60,14 +63,15 @@ pub struct Access {
 }
 
 /// The result of an access path for given arguments.
-#[derive(Debug)]
-pub enum Found {
+pub enum Found<'p> {
     /// No row can fit.
     Nothing,
     /// The row of this primary key.
     Point(SmallVec<[Value; 2]>),
     /// Rows of this scan.
     Scan(Scan),
+    /// The rows of these keys.
+    Each(Keys<'p>),
     /// Keys cannot decide: the whole table, and all conditions.
     Everything,
 }
@@ -76,14 +80,38 @@ pub enum Found {
 struct Usable<'a> {
     column: usize,
     op: CompareOp,
-    expr: &'a Expr,
+    value: Operand<'a>,
     /// Its place among the conditions.
     at: usize,
+}
+
+/// What a column is compared with.
+#[derive(Clone, Copy)]
+enum Operand<'a> {
+    Value(&'a Expr),
+    /// One of these values.
+    OneOf(&'a List),
+}
+
+impl Operand<'_> {
+    /// The expression of the value; a null in the place of a list's values.
+    fn expr(self) -> Expr {
+        match self {
+            Operand::Value(expr) => expr.clone(),
+            Operand::OneOf(_) => Expr::Const(Value::Null),
+        }
+    }
 }
 
 fn usable(filter: &[Expr]) -> Vec<Usable<'_>> {
     let mut found = Vec::new();
     for (at, condition) in filter.iter().enumerate() {
+        if let Expr::Any(tested, CompareOp::Eq, list) = condition
+            && let Expr::Column(column) = **tested
+            && Each::can_use(list)
+        {
+            found.push(Usable { column, op: CompareOp::Eq, value: Operand::OneOf(list), at });
+        }
         let Expr::Compare(op, left, right) = condition else { continue };
         let (column, op, expr) = match (&**left, &**right) {
             (Expr::Column(column), other) if !other.has_columns() => (*column, *op, other),
@@ -91,7 +119,7 @@ fn usable(filter: &[Expr]) -> Vec<Usable<'_>> {
             _ => continue,
         };
         if op != CompareOp::NotEq {
-            found.push(Usable { column, op, expr, at });
+            found.push(Usable { column, op, value: Operand::Value(expr), at });
         }
     }
     found
@@ -103,6 +131,8 @@ struct Candidate<'a> {
     index: WhichIndex,
     /// The conditions of equality on the first columns.
     equal: Vec<&'a Usable<'a>>,
+    /// The one of them that is a list, and its place among them.
+    list: Option<(usize, &'a List)>,
     lower: Option<&'a Usable<'a>>,
     upper: Option<&'a Usable<'a>>,
     direction: Direction,
@@ -117,12 +147,21 @@ impl<'a> Candidate<'a> {
     }
 
     fn path(&self) -> Path {
-        let equal = self.equal.iter().map(|condition| condition.expr.clone()).collect();
+        let path = self.path_of_one();
+        match self.list {
+            Some((at, list)) => Path::Each(Each { at, list: list.clone(), one: Box::new(path) }),
+            None => path,
+        }
+    }
+
+    /// The path for one value of a list, if there is a list.
+    fn path_of_one(&self) -> Path {
+        let equal = self.equal.iter().map(|condition| condition.value.expr()).collect();
         if self.point && self.index == WhichIndex::Primary {
             return Path::Point(equal);
         }
         let bound = |condition: &Usable<'_>| Bound {
-            expr: condition.expr.clone(),
+            expr: condition.value.expr(),
             inclusive: matches!(condition.op, CompareOp::GreaterEq | CompareOp::LessEq),
         };
         let (lower, upper) = (self.lower.map(bound), self.upper.map(bound));
@@ -139,10 +178,22 @@ fn candidate<'a>(
     schema: &Schema,
 ) -> Candidate<'a> {
     let on = |column: usize| usable.iter().filter(move |condition| condition.column == column);
-    let equal_to = |column: &usize| on(*column).find(|condition| condition.op == CompareOp::Eq);
-    let equal: Vec<_> = columns.iter().map_while(equal_to).collect();
+    let mut list = None;
+    let mut equal: Vec<&Usable<'_>> = Vec::new();
+    for column in columns {
+        let mut same = on(*column).filter(|condition| condition.op == CompareOp::Eq);
+        let one = same.clone().find(|condition| matches!(condition.value, Operand::Value(_)));
+        let Some(condition) = one.or_else(|| same.next().filter(|_| list.is_none())) else { break };
+        if let Operand::OneOf(values) = condition.value {
+            list = Some((equal.len(), values));
+        }
+        equal.push(condition);
+    }
     let (mut lower, mut upper) = (None, None);
-    if let Some(next) = columns.get(equal.len()) {
+    // Each value of a list has all rows of its keys.
+    if let Some(next) = columns.get(equal.len())
+        && list.is_none()
+    {
         for condition in on(*next) {
             let end = match condition.op {
                 CompareOp::Greater | CompareOp::GreaterEq => &mut lower,
@@ -153,11 +204,15 @@ fn candidate<'a>(
         }
     }
     let point = equal.len() == columns.len() && unique;
-    let direction = reads_in_order(columns, equal.len(), order, schema);
-    let ordered = point || direction.is_some();
+    let direction = match list {
+        None => reads_in_order(columns, equal.len(), order, schema),
+        Some(_) => None,
+    };
+    let ordered = list.is_none() && (point || direction.is_some());
     Candidate {
         index,
         equal,
+        list,
         lower,
         upper,
         direction: direction.unwrap_or(Direction::Forward),
@@ -206,7 +261,8 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
         // A secondary index that is read only for its order costs a hop for each row. It pays when a limit ends it
         // early.
         let order = candidate.ordered && !order.is_empty() && (useful || !secondary || limited);
-        (candidate.point, candidate.equal.len(), ends, order, !secondary)
+        let one = candidate.list.is_none();
+        (candidate.point && one, candidate.point, candidate.equal.len(), one, ends, order, !secondary)
     };
     let candidates = std::iter::once(by_primary).chain(by_secondaries);
     let best = candidates.max_by_key(score).expect("the primary index is always there");
@@ -220,7 +276,7 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
     Access { path: best.path(), rest, all: filter.to_vec(), ordered }
 }
 
-enum KeyValue {
+pub(crate) enum KeyValue {
     Exact(Value),
     After(Value),
     Below,
@@ -232,27 +288,31 @@ enum KeyValue {
 }
 
 fn key_value(expr: &Expr, column: usize, schema: &Schema, context: Context<'_>) -> Result<KeyValue> {
-    let value = expr.eval(&NoColumns, context)?;
-    let ty = schema.columns()[column].ty;
+    Ok(key_of(expr.eval(&NoColumns, context)?, schema.columns()[column].ty))
+}
+
+/// Where a value lies among the keys of a column.
+#[inline]
+pub(crate) fn key_of(value: Value, ty: ColumnType) -> KeyValue {
     match (&value, ty) {
         (Value::Int4(_), ColumnType::Int4) | (Value::Int8(_), ColumnType::Int8) => {
-            return Ok(KeyValue::Exact(value));
+            return KeyValue::Exact(value);
         }
-        (Value::Null, _) => return Ok(KeyValue::Null),
+        (Value::Null, _) => return KeyValue::Null,
         _ => {}
     }
-    Ok(match fit(&value, ty) {
+    match fit(&value, ty) {
         Some(Fit::Exact(value)) => KeyValue::Exact(value),
         Some(Fit::After(value)) => KeyValue::After(value),
         Some(Fit::Below) => KeyValue::Below,
         Some(Fit::Above) => KeyValue::Above,
         Some(Fit::Nowhere) => KeyValue::Nowhere,
         None => KeyValue::CannotTell,
-    })
+    }
 }
 
 /// Whether a key can hold these values. Keys are bounded, so no row's key begins with values that are longer.
-fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
+pub(crate) fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
     /// No bytes of this length, escaped, come near the bound.
     const SURELY_FITS: usize = 256;
     let bytes = |value: &Value| match value {
@@ -273,12 +333,12 @@ fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
 
 /// The values of the columns with an equality; `Err` with the result if a value is none of its
 /// column's, or keys cannot decide.
-fn equal_values(
+pub(crate) fn equal_values<'p>(
     exprs: &[Expr],
     columns: &[usize],
     schema: &Schema,
     context: Context<'_>,
-) -> Result<std::result::Result<SmallVec<[Value; 2]>, Found>> {
+) -> Result<std::result::Result<SmallVec<[Value; 2]>, Found<'p>>> {
     let mut values = SmallVec::with_capacity(exprs.len());
     for (expr, column) in exprs.iter().zip(columns) {
         match key_value(expr, *column, schema, context)? {
@@ -310,7 +370,7 @@ impl Path {
     }
 
     /// The result of the path for these arguments.
-    pub fn find(&self, schema: &Schema, context: Context<'_>, mode: ScanMode) -> Result<Found> {
+    pub fn find<'p>(&'p self, schema: &'p Schema, context: Context<'p>, mode: ScanMode) -> Result<Found<'p>> {
         let range = match self {
             Path::Point(exprs) => {
                 let columns = schema.primary_key().unwrap_or(&[]);
@@ -321,6 +381,7 @@ impl Path {
                 });
             }
             Path::Range(range) => range,
+            Path::Each(each) => return each.find(schema, context, mode),
         };
         let columns = range.columns(schema);
         let prefix = match equal_values(&range.equal, columns, schema, context)? {
@@ -399,14 +460,26 @@ impl Access {
         let table = schema.table();
         let mut lines = Vec::new();
         let mut conditions = Vec::new();
+        // For a list the line says so, and the condition has the list.
+        let (path, list, each) = match &self.path {
+            Path::Each(each) => (&*each.one, Some((each.at, &each.list)), "s"),
+            path => (path, None, ""),
+        };
         let mut equal = |columns: &[usize], exprs: &[Expr]| {
-            for (column, expr) in columns.iter().zip(exprs) {
-                conditions.push(format!("{} = {}", names[*column], print(expr, &names)));
+            for (at, (column, expr)) in columns.iter().zip(exprs).enumerate() {
+                conditions.push(match list {
+                    Some((place, list)) if place == at => {
+                        let column = Box::new(Expr::Column(*column));
+                        print(&Expr::Any(column, CompareOp::Eq, list.clone()), &names)
+                    }
+                    _ => format!("{} = {}", names[*column], print(expr, &names)),
+                });
             }
         };
-        match &self.path {
+        match path {
+            Path::Each(_) => {}
             Path::Point(exprs) => {
-                lines.push(format!("Key lookup on {table} using {table}_pkey"));
+                lines.push(format!("Key lookup{each} on {table} using {table}_pkey"));
                 equal(schema.primary_key().unwrap_or(&[]), exprs);
             }
             Path::Range(range) => {
@@ -432,7 +505,7 @@ impl Access {
                         format!("Table scan on {table}")
                     }
                     WhichIndex::Primary if whole => format!("Table scan{backward} on {table} using {index}"),
-                    _ => format!("Index scan{backward} on {table} using {index}"),
+                    _ => format!("Index scan{each}{backward} on {table} using {index}"),
                 });
             }
         }

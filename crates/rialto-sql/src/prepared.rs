@@ -9,8 +9,9 @@ use crate::bind::{
     self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
 };
 use crate::cancel::Cancel;
-use crate::error::{Result, SqlError};
-use crate::parse::{self, CopyDirection, Literal, Name, Statement};
+use crate::copy::Forced;
+use crate::error::{Result, SqlError, SqlState};
+use crate::parse::{self, CopyDirection, CopyFormat, ForceQuote, Literal, Name, Statement};
 use crate::plan::{self, Access, Path};
 use crate::values::SqlType;
 
@@ -53,6 +54,8 @@ pub struct CopyPlan {
     pub columns: Vec<usize>,
     /// The same, with names and types.
     pub output: Vec<OutputColumn>,
+    /// For each of a CSV's columns, its options.
+    pub forced: Vec<Forced>,
     /// The statement's options.
     pub options: parse::Copy,
 }
@@ -145,6 +148,11 @@ impl Prepared {
             Kind::Copy(plan) => &plan.output,
             _ => &self.columns,
         }
+    }
+
+    /// Whether it is a COPY whose data are in binary form.
+    pub fn copies_binary(&self) -> bool {
+        matches!(&self.kind, Kind::Copy(plan) if plan.options.format == CopyFormat::Binary)
     }
 
     /// The direction of a COPY and the number of its columns.
@@ -274,7 +282,8 @@ fn bind(
                 let sql_type = SqlType::of_column(column.ty);
                 output.push(OutputColumn { name: column.name.clone(), sql_type });
             }
-            (Kind::Copy(CopyPlan { table, schema, columns, output, options }), Vec::new())
+            let forced = forced(binder, &schema, &columns, &options)?;
+            (Kind::Copy(CopyPlan { table, schema, columns, output, forced, options }), Vec::new())
         }
         Statement::Show(name) => {
             let columns = crate::session::show_columns(name.as_ref())?;
@@ -282,6 +291,45 @@ fn bind(
         }
         other => (Kind::Utility(other), Vec::new()),
     })
+}
+
+/// Sets an option of a column.
+type Force = fn(&mut Forced);
+
+/// The options of each column of a COPY.
+fn forced(
+    binder: &mut Binder<'_>,
+    schema: &Schema,
+    columns: &[usize],
+    options: &parse::Copy,
+) -> Result<Vec<Forced>> {
+    let quote = match &options.force_quote {
+        ForceQuote::Columns(names) => names,
+        ForceQuote::All => &Vec::new(),
+    };
+    let lists: [(&str, &[Name], Force); 3] = [
+        ("FORCE_QUOTE", quote, |forced| forced.quote = true),
+        ("FORCE_NULL", &options.force_null, |forced| forced.null = true),
+        ("FORCE_NOT_NULL", &options.force_not_null, |forced| forced.not_null = true),
+    ];
+    let all = options.force_quote == ForceQuote::All;
+    if !all && lists.iter().all(|(_, names, _)| names.is_empty()) {
+        return Ok(Vec::new());
+    }
+    binder.take(columns.len() * size_of::<Forced>())?;
+    let mut forced = vec![Forced { quote: all, ..Forced::default() }; columns.len()];
+    for (option, names, force) in lists {
+        binder.take(std::mem::size_of_val(names))?;
+        for (name, column) in names.iter().zip(bind::column_positions(schema, names)?) {
+            binder.take(name.text.len())?;
+            let Some(place) = columns.iter().position(|copied| *copied == column) else {
+                let message = format!("{option} column \"{}\" not referenced by COPY", name.text);
+                return Err(SqlError::new(SqlState::InvalidColumnReference, message).at(name.position));
+            };
+            force(&mut forced[place]);
+        }
+    }
+    Ok(forced)
 }
 
 fn select_plan(bound: BoundSelect) -> SelectPlan {
@@ -363,7 +411,7 @@ pub fn find_table(name: &Name, found: rialto::Result<Table>) -> Result<Table> {
     found.map_err(|error| match error {
         rialto::Error::NoSuchTable { .. } => {
             let message = format!("relation \"{}\" does not exist", name.text);
-            SqlError::new(crate::SqlState::UndefinedTable, message).at(name.position)
+            SqlError::new(SqlState::UndefinedTable, message).at(name.position)
         }
         other => SqlError::from(other),
     })

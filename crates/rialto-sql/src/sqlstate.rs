@@ -2,7 +2,7 @@
 
 use rialto::Error;
 
-use crate::error::SqlError;
+use crate::error::{About, SqlError};
 
 /// One line of the table: variant, code, name as PostgreSQL's documentation has it.
 macro_rules! sqlstates {
@@ -63,6 +63,8 @@ sqlstates! {
     NotNull = "23502", "not_null_violation";
     /// A unique key that is there already.
     UniqueViolation = "23505", "unique_violation";
+    /// A portal that runs, where it may not.
+    InvalidCursorState = "24000", "invalid_cursor_state";
     /// BEGIN inside a transaction block.
     ActiveTransaction = "25001", "active_sql_transaction";
     /// A write in a read-only transaction.
@@ -99,6 +101,8 @@ sqlstates! {
     CannotCoerce = "42846", "cannot_coerce";
     /// No such function or operator for these types.
     UndefinedFunction = "42883", "undefined_function";
+    /// A value that is no array where an array is needed.
+    WrongObjectType = "42809", "wrong_object_type";
     /// No such table.
     UndefinedTable = "42P01", "undefined_table";
     /// No such parameter.
@@ -226,8 +230,29 @@ fn message(error: &Error) -> String {
         Error::LogFull { reason } => {
             format!("no room for the log: {}", reason.replace("(log_bytes_max)", "(--log-bytes-max)"))
         }
+        Error::DuplicateKey { index, .. } => {
+            format!("duplicate key value violates unique constraint \"{index}\"")
+        }
+        Error::StringTooLong { limit, .. } => format!("value too long for type character({limit})"),
+        Error::NotNull { table, column } => {
+            format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint")
+        }
         error => error.to_string(),
     }
+}
+
+/// The names of the things that a kernel error is about. PostgreSQL gives them for violations of constraints only.
+fn about(error: &Error) -> Option<Box<About>> {
+    let about = match error {
+        Error::DuplicateKey { table, index, .. } => {
+            About { table: Some(table.clone()), constraint: Some(index.clone()), ..About::default() }
+        }
+        Error::NotNull { table, column } => {
+            About { table: Some(table.clone()), column: Some(column.clone()), ..About::default() }
+        }
+        _ => return None,
+    };
+    Some(Box::new(about))
 }
 
 impl From<Error> for SqlError {
@@ -244,6 +269,7 @@ impl From<Error> for SqlError {
             }
             _ => None,
         };
+        answer.about = about(&error);
         answer.cause = Some(Box::new(error));
         answer
     }

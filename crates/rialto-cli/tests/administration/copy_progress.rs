@@ -54,3 +54,27 @@ fn a_terminal_sees_it_and_standard_output_does_not() {
     assert!(!shown.contains("backed up") && shown.contains("full backup "), "{shown}");
     succeeds(run(&["check", again.name()]));
 }
+
+/// The error of a restore that fails begins a line of its own, below the line that is rewritten.
+#[test]
+fn an_error_is_below_the_line_that_is_rewritten() {
+    let names = ["data", "stream", "restored"];
+    let [data, stream, restored] = names.map(|name| Directory::new(&format!("copy-progress-cut-{name}")));
+    let bank = ["bench", "tpcb", "--scale", "1", "--accounts", "20000", "--clients", "2", "--seconds", "0.2"];
+    succeeds(run(&[&bank[..], &["--data", data.name()]].concat()));
+    let output = succeeds(run(&["backup", "--data", data.name(), "--to", "-"]));
+    std::fs::create_dir_all(stream.path()).unwrap();
+    let file = stream.path().join("backup.rialto");
+    std::fs::write(&file, &output.stdout[..output.stdout.len() - 1]).unwrap();
+    // The bytes come in two parts, so that a line is due between them.
+    let line = format!(
+        "(head -c 1200000 <&8; sleep 0.5; cat <&8) 8< {} | {} restore --from - --data {}",
+        file.display(),
+        env!("CARGO_BIN_EXE_rialto"),
+        restored.name()
+    );
+    let shown = Command::new("script").args(["-qc", &line, "/dev/null"]).output();
+    let shown = stdout(&succeeds(shown.expect("script of util-linux runs")));
+    assert!(shown.contains("\rrestored "), "{shown}");
+    assert!(last_states(&shown).iter().any(|state| state.starts_with("error: ")), "{shown}");
+}

@@ -191,3 +191,99 @@ fn an_error_of_the_machine_is_told_without_a_flood() {
     assert_eq!(count(&lines, &["8388608 bytes", "left_out=0"]), 1, "the bound is named: {lines:?}");
     assert_eq!(count(&lines, &["hush"]), 0, "{lines:?}");
 }
+
+/// An error of the disk shows, however often clients meet the memory bound before it.
+#[test]
+fn an_error_of_one_kind_hides_none_of_another() {
+    let directory = Directory::new("events-kinds");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rialto"), "serve"]);
+    shell.args(["--memory-bytes", "8388608"]);
+    let mut serving = Serving::start_by(shell, directory.path());
+    let stderr = BufReader::new(serving.child.stderr.take().expect("it is piped"));
+    let mut client = session(&serving);
+    runs(&mut client, "create table large (a int primary key, b text)");
+    let text = "much ".repeat(800);
+    let fill = format!("insert into large select n, '{text}' from generate_series(1, 3000) as n");
+    assert!(query(&mut client, &fill).contains("C53200"));
+    let process = serving.child.id().to_string();
+    let limited = Command::new("prlimit").args(["--fsize=0:0", "--pid", &process]).status();
+    assert!(limited.expect("prlimit of util-linux runs").success());
+    assert!(query(&mut client, "insert into large values (1, '')").contains("C08007"));
+    assert_eq!(serving.child.wait().expect("it ends").code(), Some(4));
+    let lines = lines(stderr);
+    for state in ["sqlstate=\"53200\"", "sqlstate=\"08007\""] {
+        assert_eq!(count(&lines, &["ERROR", "a statement failed", state]), 1, "{state}: {lines:?}");
+    }
+}
+
+/// A server that may open no more files accepts no connection. No client is told, so the log is.
+#[test]
+fn a_connection_that_cannot_be_accepted_is_an_error() {
+    let directory = Directory::new("events-accept");
+    let (serving, stderr) = serving(&[], &directory);
+    let process = serving.child.id().to_string();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).expect("it lives").count();
+    let limited = Command::new("prlimit").args([&format!("--nofile={open}"), "--pid", &process]).status();
+    assert!(limited.expect("prlimit of util-linux runs").success());
+    let _client = std::net::TcpStream::connect(&serving.tcp).expect("the system accepts it");
+    wait_for(stderr, &["ERROR", "a connection could not be accepted", "Too many open files"]);
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+}
+
+/// A pipe whose reader stalls takes no more after 64 KiB: sessions, new connections and the shutdown go on.
+#[test]
+fn a_reader_of_stderr_that_stalls_holds_nothing_up() {
+    let directory = Directory::new("events-stalled");
+    let (serving, stderr) = serving(&["--log", "debug"], &directory);
+    let mut client = session(&serving);
+    let patience = Some(std::time::Duration::from_secs(20));
+    client.set_read_timeout(patience).expect("a socket takes it");
+    for _ in 0..3_000 {
+        assert!(query(&mut client, "select nothing").contains("C42703"), "the session hangs");
+    }
+    runs(&mut session(&serving), "select 1");
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let lines = lines(stderr);
+    assert!(count(&lines, &["error sent"]) > 100, "what was printed can be read");
+}
+
+/// No client is told that the archive fails.
+#[test]
+fn an_archive_that_takes_no_files_is_an_error_by_default() {
+    let (directory, archive) = (Directory::new("events-archive"), Directory::new("events-archive-to"));
+    let options =
+        ["--checkpoint-interval-s", "0.05", "--log-bytes-max", "1100000", "--archive", archive.name()];
+    let (serving, stderr) = serving(&options, &directory);
+    // No file of the log can be made in it now.
+    for entry in fs::read_dir(archive.path()).expect("it is there") {
+        let of_database = entry.expect("it can be read").path();
+        for number in 1..100 {
+            let name = format!("log-{number:010}");
+            let _ = fs::create_dir_all(of_database.join(format!("{name}.unfinished")).join("full"));
+        }
+    }
+    let mut client = session(&serving);
+    runs(&mut client, "create table t (a int primary key, b text)");
+    // More than one log file, and less than the bound.
+    for n in 0..20 {
+        runs(&mut client, &format!("insert into t values ({n}, '{}')", "x".repeat(20_000)));
+    }
+    wait_for(stderr, &["ERROR", "the archive takes no files", "cause="]);
+}
+
+#[test]
+fn connections_that_are_turned_away_or_closed_are_told() {
+    let directory = Directory::new("events-turned-away");
+    let (serving, stderr) = serving(&["--log", "info", "--max-connections", "1"], &directory);
+    let client = session(&serving);
+    let mut refused = std::net::TcpStream::connect(&serving.tcp).expect("it listens");
+    std::io::Write::write_all(&mut refused, b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
+    refused.read_to_end(&mut Vec::new()).expect("it is told and closed");
+    drop(client);
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let lines = lines(stderr);
+    assert_eq!(count(&lines, &["WARN", "turned away", "connections=1"]), 1, "{lines:?}");
+    let ended = ["INFO", "connection{process=1}", "ended", "the client closed it without a Terminate"];
+    assert_eq!(count(&lines, &ended), 1, "{lines:?}");
+}

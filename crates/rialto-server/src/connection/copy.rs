@@ -8,7 +8,14 @@ use rialto_sql::room::{Room, Taken};
 use rialto_sql::{CopyIn, SqlError, SqlState};
 
 use super::{Connection, Mode, Stream};
-use crate::protocol::frontend::Message;
+use crate::protocol::backend;
+use crate::protocol::frontend::{Format, Message};
+
+/// Tells the client to send the data of a COPY.
+pub(super) fn begin_copy_in(out: &mut Vec<u8>, copy: &CopyIn) {
+    let format = if copy.is_binary() { Format::Binary } else { Format::Text };
+    backend::copy_response(out, b'G', copy.columns(), format);
+}
 
 /// A COPY whose data is arriving.
 pub(super) struct CopyState {

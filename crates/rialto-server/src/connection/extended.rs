@@ -4,9 +4,9 @@ use rialto::fault_injection;
 use rialto::row::Value;
 use rialto_sql::parse::{CopyDirection, split};
 use rialto_sql::values::{binary, text};
-use rialto_sql::{Prepared, SqlError, SqlState, SqlType, Tag};
+use rialto_sql::{Closing, Prepared, SqlError, SqlState, SqlType, Tag};
 
-use super::copy::CopyState;
+use super::copy::{CopyState, begin_copy_in};
 use super::output::{OutputFormats, Rest, RowForm};
 use super::portal::PortalState;
 use super::{Connection, Mode, Stream, protocol_error};
@@ -24,7 +24,7 @@ impl<S: Stream> Connection<S> {
             Message::Execute { portal, max_rows } => self.execute_portal(portal, max_rows),
             Message::Close(target, name) => {
                 match target {
-                    Target::Statement => self.statements.remove(name.as_bytes()),
+                    Target::Statement => drop(self.statements.remove(name.as_bytes())),
                     Target::Portal => self.portals.close(name),
                 }
                 backend::bare(&mut self.out, b'3');
@@ -34,14 +34,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
+    fn parse(&mut self, name: &str, sql: &str, declared: &[u32]) -> Result<(), SqlError> {
         let stays = fault_injection::is_on("failed-parse-leaves-the-unnamed");
         if name.is_empty() && !stays {
             // Also if the new statement fails: a Bind must not find the old one.
             self.statements.remove(b"");
         }
         self.statements.check_room(name.len() + sql.len())?;
-        let types = types
+        let types = declared
             .iter()
             .map(|&oid| {
                 SqlType::from_oid(oid).ok_or_else(|| {
@@ -65,7 +65,7 @@ impl<S: Stream> Connection<S> {
         if name.is_empty() && stays {
             self.statements.remove(b"");
         }
-        self.statements.insert(name, prepared, sql.len())?;
+        self.statements.insert(name, prepared, declared, sql.len())?;
         backend::bare(&mut self.out, b'1');
         Ok(())
     }
@@ -106,8 +106,7 @@ impl<S: Stream> Connection<S> {
                 if let Some(prepared) = &statement.prepared {
                     self.session.settle_plan(prepared)?;
                 }
-                let params = statement.params().iter();
-                backend::parameter_description(&mut self.out, params.map(|sql_type| sql_type.oid()));
+                backend::parameter_description(&mut self.out, statement.param_oids());
                 self.out.extend_from_slice(&statement.description);
                 Ok(())
             }
@@ -166,7 +165,7 @@ impl<S: Stream> Connection<S> {
         }
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(prepared)?;
-            backend::copy_response(&mut self.out, b'G', copy.columns());
+            begin_copy_in(&mut self.out, &copy);
             self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
             return Ok(());
         }
@@ -196,6 +195,27 @@ impl<S: Stream> Connection<S> {
         self.complete(tag);
         self.portals.ran(name, tag, params);
         Ok(())
+    }
+
+    /// Drops what a statement has asked to drop.
+    #[cold]
+    pub(super) fn close(&mut self, closing: &Closing) -> Result<(), SqlError> {
+        match closing {
+            Closing::Statement(name) => {
+                // The unnamed statement cannot be named.
+                let found = !name.is_empty() && self.statements.remove(name.as_bytes());
+                if found { Ok(()) } else { Err(no_statement(name)) }
+            }
+            Closing::Statements => {
+                self.statements.remove_named();
+                Ok(())
+            }
+            Closing::Portal(name) => self.portals.close_by_statement(name),
+            Closing::Portals => {
+                self.portals.close_all();
+                Ok(())
+            }
+        }
     }
 
     /// Sends the next rows of a portal.

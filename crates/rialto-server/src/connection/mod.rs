@@ -453,7 +453,10 @@ impl<S: Stream> Connection<S> {
         let mut sink = WireSink::new(out, form, &mut send, rest);
         let tag = run(session, &mut sink)?;
         let before = sink.before();
-        self.notices();
+        if self.session.has_news() {
+            self.session.take_closings().iter().try_for_each(|closing| self.close(closing))?;
+            self.tell_news();
+        }
         Ok((tag, before))
     }
 

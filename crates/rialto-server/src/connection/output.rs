@@ -1,6 +1,7 @@
 //! [`WireSink`]: a statement's rows as messages in the session's buffer, which stays bounded.
 
 use rialto::row::Value;
+use rialto_sql::copy::CopyOut;
 use rialto_sql::parse::CopyDirection;
 use rialto_sql::prepared::Kind;
 use rialto_sql::values::{binary, text};
@@ -73,6 +74,8 @@ pub(super) struct WireSink<'a> {
     /// `None` without a row limit.
     rest: Option<Rest<'a>>,
     limit: u64,
+    /// The data of a COPY so far.
+    copy: CopyOut,
 }
 
 impl<'a> WireSink<'a> {
@@ -84,7 +87,7 @@ impl<'a> WireSink<'a> {
     ) -> WireSink<'a> {
         let start = out.len();
         let limit = rest.as_ref().map_or(0, |rest| rest.before);
-        WireSink { out, form, start, send, sent: false, rest, limit }
+        WireSink { out, form, start, send, sent: false, rest, limit, copy: CopyOut::default() }
     }
 }
 
@@ -97,13 +100,19 @@ impl WireSink<'_> {
 
 /// Appends one row of a plan.
 #[inline]
-fn write_row(out: &mut Vec<u8>, plan: &Prepared, formats: &OutputFormats, values: &[Value]) -> Result<()> {
+fn write_row(
+    out: &mut Vec<u8>,
+    plan: &Prepared,
+    formats: &OutputFormats,
+    copy: &mut CopyOut,
+    values: &[Value],
+) -> Result<()> {
     let columns = plan.row_columns();
     if values.len() != columns.len() {
         return Err(not_its_columns(values.len(), columns.len()));
     }
-    if let Kind::Copy(copy) = &plan.kind {
-        backend::copy_data(out, |out| rialto_sql::copy::write_line(values, copy, out));
+    if let Kind::Copy(plan) = &plan.kind {
+        backend::copy_data(out, |out| copy.row(values, plan, out));
         return Ok(());
     }
     let at = backend::begin_row(out, values.len());
@@ -128,7 +137,16 @@ impl RowSink for WireSink<'_> {
         // A plan that was given up has at most announced its columns.
         self.out.truncate(self.start);
         match plan.copy() {
-            Some((CopyDirection::ToStdout, columns)) => backend::copy_response(self.out, b'H', columns),
+            Some((CopyDirection::ToStdout, columns)) => {
+                let format = if plan.copies_binary() { Format::Binary } else { Format::Text };
+                backend::copy_response(self.out, b'H', columns, format);
+                self.copy = CopyOut::default();
+                if let Kind::Copy(copy) = &plan.kind
+                    && let Some(line) = CopyOut::header(copy)
+                {
+                    backend::copy_data(self.out, |out| out.extend_from_slice(&line));
+                }
+            }
             None if self.form.described && !plan.columns.is_empty() => {
                 backend::row_description(self.out, &plan.columns, |index| self.form.formats.of(index));
             }
@@ -146,17 +164,26 @@ impl RowSink for WireSink<'_> {
             None => {}
             Some(rest) if rest.before > 0 => rest.before -= 1,
             Some(rest) => {
-                write_row(rest.kept, plan, self.form.formats, values)?;
+                write_row(rest.kept, plan, self.form.formats, &mut self.copy, values)?;
                 if rest.kept.len() > rest.bytes_max {
                     return Err(too_much_kept());
                 }
                 return Ok(());
             }
         }
-        write_row(self.out, plan, self.form.formats, values)?;
+        write_row(self.out, plan, self.form.formats, &mut self.copy, values)?;
         if self.out.len() >= SEND_BYTES {
             (self.send)(self.out)?;
             self.sent = true;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, plan: &Prepared) -> Result<()> {
+        if let Kind::Copy(copy) = &plan.kind
+            && let Some(last) = self.copy.end(copy)
+        {
+            backend::copy_data(self.out, |out| out.extend_from_slice(&last));
         }
         Ok(())
     }

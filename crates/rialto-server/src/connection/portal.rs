@@ -85,6 +85,11 @@ impl Portal {
         self.statement.is_some()
     }
 
+    /// Whether it runs, or has failed.
+    fn is_running(&self) -> bool {
+        self.is_there() && matches!(self.state, PortalState::Done)
+    }
+
     /// Whether its statement gives rows.
     pub(super) fn has_columns(&self) -> bool {
         self.statement.as_ref().is_some_and(|statement| statement.has_columns())
@@ -288,6 +293,36 @@ impl Portals {
                 }
             }
         }
+    }
+
+    /// CLOSE of one portal.
+    pub(super) fn close_by_statement(&mut self, name: &str) -> Result<(), SqlError> {
+        match self.get(name) {
+            Ok(portal) if portal.is_running() => {
+                let message = format!("cannot drop active portal \"{name}\"");
+                Err(SqlError::new(SqlState::InvalidCursorState, message))
+            }
+            Ok(_) if !name.is_empty() => {
+                self.close(name);
+                Ok(())
+            }
+            _ => Err(SqlError::new(SqlState::NoSuchPortal, format!("cursor \"{name}\" does not exist"))),
+        }
+    }
+
+    /// CLOSE ALL: closes all portals but the one that runs it.
+    pub(super) fn close_all(&mut self) {
+        if !self.unnamed.is_running() {
+            self.unnamed.close();
+        }
+        let Portals { named, named_bytes, .. } = self;
+        named.retain(|_, portal| {
+            let stays = portal.is_running();
+            if !stays {
+                *named_bytes -= portal.bytes;
+            }
+            stays
+        });
     }
 
     /// Closes all of them.

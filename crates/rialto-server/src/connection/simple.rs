@@ -6,7 +6,7 @@ use std::io;
 use rialto_sql::parse::{CopyDirection, Piece, Pieces, split};
 use rialto_sql::{ReadStatement, SqlError};
 
-use super::copy::{Behind, CopyState};
+use super::copy::{Behind, CopyState, begin_copy_in};
 use super::output::{RowForm, SEND_BYTES};
 use super::{Connection, Mode, Stream};
 use crate::protocol::backend;
@@ -126,7 +126,7 @@ impl<S: Stream> Connection<S> {
         let ready = self.session.prepare_read(piece.text, read)?;
         if let Some((CopyDirection::FromStdin, _)) = ready.prepared.copy() {
             let copy = self.session.begin_copy(&ready.prepared)?;
-            backend::copy_response(&mut self.out, b'G', copy.columns());
+            begin_copy_in(&mut self.out, &copy);
             return Ok(Some(CopyState::simple(copy)));
         }
         let (tag, _) =

@@ -21,6 +21,8 @@ pub(super) struct Statement {
     pub(super) prepared: Option<Arc<Prepared>>,
     /// The answer to a Describe of a portal whose columns are all text: RowDescription or NoData.
     pub(super) description: Vec<u8>,
+    /// The types of parameters by PostgreSQL's numbers, as the Parse message has them.
+    declared: Box<[u32]>,
     /// Its bytes, a part of the bytes of all of the session's statements.
     bytes: usize,
     all_bytes: Arc<AtomicUsize>,
@@ -36,6 +38,16 @@ impl Drop for Statement {
 impl Statement {
     pub(super) fn params(&self) -> &[SqlType] {
         self.prepared.as_ref().map_or(&[], |prepared| &prepared.params)
+    }
+
+    /// The types of its parameters by PostgreSQL's numbers: those that the client has declared, and the others as they
+    /// were inferred. Several numbers stand for one type here, and a driver takes a number that it has not declared for
+    /// another statement.
+    pub(super) fn param_oids(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.params().iter().enumerate().map(|(index, sql_type)| match self.declared.get(index) {
+            Some(oid) if SqlType::from_oid(*oid) != Some(SqlType::Unknown) => *oid,
+            _ => sql_type.oid(),
+        })
     }
 
     /// Whether it gives rows.
@@ -81,6 +93,7 @@ impl Statements {
         &mut self,
         name: &str,
         prepared: Option<Arc<Prepared>>,
+        declared: &[u32],
         text_bytes: usize,
     ) -> Result<(), SqlError> {
         if self.by_name.contains_key(name.as_bytes()) {
@@ -91,16 +104,28 @@ impl Statements {
         let mut description = Vec::new();
         describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
         // The plan's bytes include its text.
-        let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes) + description.capacity())?;
+        let more_bytes = description.capacity() + size_of_val(declared);
+        let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes) + more_bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let statement = Statement { prepared, description, bytes, all_bytes: self.bytes.clone() };
+        let statement = Statement {
+            prepared,
+            description,
+            declared: declared.into(),
+            bytes,
+            all_bytes: self.bytes.clone(),
+        };
         self.by_name.insert(name.as_bytes().to_vec(), Arc::new(statement));
         Ok(())
     }
 
-    /// Removes a statement; portals of it stay, and keep it.
+    /// Removes a statement; portals of it stay, and keep it. Whether there was one.
     #[inline]
-    pub(super) fn remove(&mut self, name: &[u8]) {
-        self.by_name.remove(name);
+    pub(super) fn remove(&mut self, name: &[u8]) -> bool {
+        self.by_name.remove(name).is_some()
+    }
+
+    /// Removes all statements that have a name.
+    pub(super) fn remove_named(&mut self) {
+        self.by_name.retain(|name, _| name.is_empty());
     }
 }

@@ -157,13 +157,14 @@ pub fn end_row(out: &mut [u8], at: usize) {
     close(out, at);
 }
 
-/// CopyInResponse (`G`) or CopyOutResponse (`H`): text, `columns` of them.
-pub fn copy_response(out: &mut Vec<u8>, tag: u8, columns: usize) {
+/// CopyInResponse (`G`) or CopyOutResponse (`H`): this number of columns, all in this format. CSV is a text format.
+pub fn copy_response(out: &mut Vec<u8>, tag: u8, columns: usize, format: Format) {
+    let code = u8::from(format == Format::Binary);
     let at = open(out, tag);
-    out.push(0);
+    out.push(code);
     out.extend_from_slice(&(columns as u16).to_be_bytes());
     for _ in 0..columns {
-        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&[0, code]);
     }
     close(out, at);
 }
@@ -195,6 +196,21 @@ pub fn error(out: &mut Vec<u8>, severity: Severity, error: &SqlError) {
     }
     if let Some(position) = error.position {
         field(b'P', &position.to_string());
+    }
+    if let Some(about) = &error.about {
+        let schema = about.table.as_ref().map(|_| "public");
+        let fields = [
+            (b'W', about.context.as_deref()),
+            (b's', schema),
+            (b't', about.table.as_deref()),
+            (b'c', about.column.as_deref()),
+            (b'n', about.constraint.as_deref()),
+        ];
+        for (code, text) in fields {
+            if let Some(text) = text {
+                field(code, text);
+            }
+        }
     }
     out.push(0);
     close(out, at);

@@ -342,6 +342,29 @@ pub fn error_text(messages: &[Message]) -> String {
     errors.map(|(_, body)| String::from_utf8_lossy(body).replace('\0', " ")).collect()
 }
 
+/// A field of the first error, by its letter.
+pub fn error_field(messages: &[Message], letter: u8) -> Option<String> {
+    let (_, body) = messages.iter().find(|(tag, _)| *tag == b'E')?;
+    let field = body.split(|&byte| byte == 0).find(|field| field.first() == Some(&letter))?;
+    Some(String::from_utf8(field[1..].to_vec()).unwrap())
+}
+
+/// The answer to a COPY from the client with these data.
+pub fn copy_in(client: &mut Client, sql: &str, data: &[u8]) -> Vec<Message> {
+    client.send(&query(sql));
+    let mut answer = vec![client.read().expect("an answer begins")];
+    if answer[0].0 == b'G' {
+        client.send(&[message(b'd', data), message(b'c', b"")].concat());
+    }
+    answer.extend(client.answer());
+    answer
+}
+
+/// The data of a COPY to the client, which has to succeed.
+pub fn copy_out(client: &mut Client, sql: &str) -> Vec<u8> {
+    client.run(sql).into_iter().filter(|(tag, _)| *tag == b'd').flat_map(|(_, body)| body).collect()
+}
+
 /// The rows, values as text.
 pub fn rows(messages: &[Message]) -> Vec<Vec<Option<String>>> {
     let read = |body: &[u8]| {

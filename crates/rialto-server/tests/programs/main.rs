@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copies_beside_postgres;
 mod docs_beside_postgres;
 mod pgbench;
 mod postgres;

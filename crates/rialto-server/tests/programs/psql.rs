@@ -90,7 +90,7 @@ fn copy_goes_both_ways() {
                     1\ttab\\there\n2\t-\n3\t\\\\N\n4\tx\n5\t-\n5\n";
     assert_eq!(stdout, expected, "{stderr}");
     assert!(stderr.contains("ERROR:  22P04: missing data for column \"c\""), "{stderr}");
-    assert!(stderr.contains("DETAIL:  COPY t, line 1."), "{stderr}");
+    assert!(stderr.contains("CONTEXT:  COPY t, line 1: \"9\tx\""), "{stderr}");
     assert!(stderr.contains("ERROR:  23505"), "{stderr}");
 }
 

@@ -1,10 +1,14 @@
 //! The protocol over sockets: bytes, messages and their states, errors, and clients that misbehave.
 
+mod arrays;
 mod backup_over_a_socket;
+mod clean_up;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+mod copy_formats;
 mod done_for_good;
+mod error_fields;
 mod fuzz;
 mod messages;
 mod never_durable;
@@ -17,5 +21,6 @@ mod sqlstates;
 mod states;
 mod strict;
 mod tables_made_anew;
+mod time_limits;
 mod victims;
 mod wire;

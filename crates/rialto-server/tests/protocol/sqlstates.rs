@@ -34,6 +34,7 @@ fn every_error_that_a_client_can_bring_about_has_its_code() {
         ("create table t (a int)", "42P07"),
         ("insert into t values (true, 1, 'abc')", "42804"),
         ("select 1 + true", "42883"),
+        ("select 1 = any(5)", "42809"),
         ("set timezone = 'Mars/Olympus'", "55P02"),
         ("select date '2026-01-31'::int", "42846"),
         ("select true::date", "42846"),

@@ -3,6 +3,7 @@
 use rialto::fault_injection;
 use rialto::row::{Decimal, Value};
 
+use super::any::one_of;
 use super::function::common_type;
 use super::{Binder, PARAM_BYTES, Scope, Typed};
 use crate::error::{Result, SqlError, SqlState};
@@ -35,6 +36,7 @@ impl Binder<'_> {
                 let value = self.literal(value)?;
                 return self.cast(value, *to);
             }
+            NodeKind::Cast(_, SqlType::Array(_), _) => return Err(array_alone().at(position)),
             NodeKind::Cast(inner, to, _) => {
                 let inner = self.expr(scope, inner)?;
                 return self.explicit_cast(inner, *to, position);
@@ -51,8 +53,11 @@ impl Binder<'_> {
             NodeKind::Concat(items) => self.concat(scope, items)?,
             NodeKind::IsNull(inner, negated) => {
                 // A parameter whose type was settled elsewhere keeps it.
-                let inner = self.expr(scope, inner)?.expr;
-                (negate_if(*negated, Expr::IsNull(Box::new(inner))), SqlType::Bool)
+                let is_null = match self.array_is_null(scope, inner)? {
+                    Some(is_null) => is_null,
+                    None => Expr::IsNull(Box::new(self.expr(scope, inner)?.expr)),
+                };
+                (negate_if(*negated, is_null), SqlType::Bool)
             }
             NodeKind::Is(inner, truth, negated) => {
                 (negate_if(*negated, self.is(scope, inner, *truth)?), SqlType::Bool)
@@ -60,6 +65,10 @@ impl Binder<'_> {
             NodeKind::In(tested, items, negated) => {
                 (negate_if(*negated, self.in_list(scope, tested, items)?), SqlType::Bool)
             }
+            NodeKind::Any(tested, op, all, array) => {
+                (self.any(scope, tested, (*op, *all), array, position)?, SqlType::Bool)
+            }
+            NodeKind::Array(_) => return Err(array_alone().at(position)),
             NodeKind::Between(tested, low, high, negated) => {
                 (negate_if(*negated, self.between(scope, tested, low, high, position)?), SqlType::Bool)
             }
@@ -116,13 +125,20 @@ impl Binder<'_> {
             },
             NodeKind::OtherText(text) => (Value::Text(text.clone()), SqlType::Unknown),
             NodeKind::Bool(value) => (Value::Bool(*value), SqlType::Bool),
-            NodeKind::Parameter(name) => return self.parameter(name, position),
+            NodeKind::Parameter(name) => {
+                let index = self.parameter(name, position)?;
+                match self.params[index] {
+                    SqlType::Array(_) => return Err(array_alone().at(position)),
+                    sql_type => return Ok(Typed { expr: Expr::Param(index), sql_type, position }),
+                }
+            }
             _ => (Value::Null, SqlType::Unknown),
         };
         Ok(Typed { expr: Expr::Const(value), sql_type, position })
     }
 
-    fn parameter(&mut self, name: &str, position: Option<usize>) -> Result<Typed> {
+    /// The number of a parameter, from 0.
+    pub(super) fn parameter(&mut self, name: &str, position: Option<usize>) -> Result<usize> {
         let number =
             name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok()).filter(|number| *number > 0);
         let Some(number) = number.filter(|_| self.takes_params) else {
@@ -136,10 +152,15 @@ impl Binder<'_> {
             self.found.resize(index + 1, false);
         }
         self.found[index] = true;
-        Ok(Typed { expr: Expr::Param(index), sql_type: self.params[index], position })
+        Ok(index)
     }
 
-    fn explicit_cast(&mut self, inner: Typed, to: SqlType, position: Option<usize>) -> Result<Typed> {
+    pub(super) fn explicit_cast(
+        &mut self,
+        inner: Typed,
+        to: SqlType,
+        position: Option<usize>,
+    ) -> Result<Typed> {
         if !cast::exists(inner.sql_type, to, CastContext::Explicit) {
             let message = format!("cannot cast type {} to {}", inner.sql_type.plain().name(), to.name());
             return Err(SqlError::new(SqlState::CannotCoerce, message).at(position));
@@ -367,7 +388,7 @@ impl Binder<'_> {
         Ok(Expr::Compare(op, Box::new(left), Box::new(right)))
     }
 
-    fn comparable(
+    pub(super) fn comparable(
         &mut self,
         left: Typed,
         right: Typed,
@@ -466,7 +487,7 @@ impl Binder<'_> {
             left = Typed { expr: tested, sql_type, position };
             right.push(item);
         }
-        Ok(Expr::In(Box::new(left.expr), right))
+        Ok(one_of(left.expr, CompareOp::Eq, right))
     }
 
     /// A literal or parameter that is used in one more comparison.
@@ -542,6 +563,11 @@ pub(super) fn each_padded(scope: &Scope, expr: Expr) -> Expr {
         (expr, SqlType::Char(Some(length))) => Expr::Padded(Box::new(expr), length),
         (expr, _) => expr,
     }
+}
+
+/// The error for an array where ANY, ALL or IS NULL does not take it.
+fn array_alone() -> SqlError {
+    SqlError::unsupported("an array outside of ANY, ALL and IS NULL")
 }
 
 fn not(expr: Expr) -> Expr {

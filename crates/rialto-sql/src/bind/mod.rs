@@ -4,6 +4,7 @@
 //! A literal in quotes and a parameter have no type of their own; they take the type of the expression beside them.
 //! What is still open at the end is text. Invariant: a bound expression needs no further check of types.
 
+mod any;
 mod expr;
 mod function;
 mod statement;
@@ -218,9 +219,10 @@ impl<'a> Binder<'a> {
             return expr;
         }
         let texts = RowTexts::default();
-        match expr
-            .eval(&NoColumns, Context { params: &[], now: 0, count: 0, texts: &texts, cancel: self.cancel })
-        {
+        match expr.eval(
+            &NoColumns,
+            Context { params: &[], arrays: &[], now: 0, count: 0, texts: &texts, cancel: self.cancel },
+        ) {
             Ok(value) => Expr::Const(value),
             Err(error) => self.raise(error.at(position)),
         }

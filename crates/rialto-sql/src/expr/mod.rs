@@ -52,6 +52,8 @@ impl Columns for NoColumns {
 pub struct Context<'a> {
     /// The statement's arguments.
     pub params: &'a [Value],
+    /// The elements of those that are arrays ([`Arrays`](crate::values::array::Arrays)).
+    pub arrays: &'a [Option<Vec<Value>>],
     /// When the transaction began: microseconds since 1970, UTC.
     pub now: i64,
     /// The value of count(*), once it is known.
@@ -60,6 +62,13 @@ pub struct Context<'a> {
     pub texts: &'a RowTexts,
     /// Ends the computation of a value that takes long.
     pub cancel: &'a Cancel,
+}
+
+impl<'a> Context<'a> {
+    /// The elements of an argument that is an array; `None` for a null.
+    pub fn elements(&self, index: usize) -> Option<&'a [Value]> {
+        self.arrays.get(index)?.as_deref()
+    }
 }
 
 /// The most bytes of text that the expressions of one row produce, those of their parts included.
@@ -133,6 +142,18 @@ impl CompareOp {
         }
     }
 
+    /// The operator that holds where this one does not.
+    pub fn negated(self) -> CompareOp {
+        match self {
+            CompareOp::Eq => CompareOp::NotEq,
+            CompareOp::NotEq => CompareOp::Eq,
+            CompareOp::Less => CompareOp::GreaterEq,
+            CompareOp::LessEq => CompareOp::Greater,
+            CompareOp::Greater => CompareOp::LessEq,
+            CompareOp::GreaterEq => CompareOp::Less,
+        }
+    }
+
     fn holds(self, ordering: Ordering) -> bool {
         match self {
             CompareOp::Eq => ordering.is_eq(),
@@ -170,6 +191,25 @@ impl Function {
     }
 }
 
+/// The values of which one is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum List {
+    /// These.
+    Items(Vec<Expr>),
+    /// The elements of an argument, by its number from 0. A null has no elements, and then the answer is unknown.
+    Argument(usize),
+}
+
+impl List {
+    /// The expressions in it.
+    pub fn items(&self) -> &[Expr] {
+        match self {
+            List::Items(items) => items,
+            List::Argument(_) => &[],
+        }
+    }
+}
+
 /// A bound expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
@@ -201,8 +241,8 @@ pub enum Expr {
     IsNull(Box<Expr>),
     /// IS TRUE, IS FALSE.
     Is(Box<Expr>, bool),
-    /// IN a list.
-    In(Box<Expr>, Vec<Expr>),
+    /// A comparison that holds for one of several values: IN, and ANY.
+    Any(Box<Expr>, CompareOp, List),
     /// BETWEEN: the tested value, and the ends.
     Between(Box<[Expr; 3]>),
     /// LIKE, with its escape character.
@@ -303,14 +343,29 @@ impl Expr {
             Expr::Not(inner) => inner.truth(row, context)?.map(|truth| !truth),
             Expr::IsNull(inner) => Some(inner.eval(row, context)?.is_null()),
             Expr::Is(inner, wanted) => Some(inner.truth(row, context)? == Some(*wanted)),
-            Expr::In(inner, items) => {
+            Expr::Any(inner, op, list) => {
                 let value = inner.eval(row, context)?;
                 let mut answer = Some(false);
-                for item in items {
-                    match compare(&value, &item.eval(row, context)?)? {
-                        Some(Ordering::Equal) => return Ok(Some(true)),
-                        None => answer = None,
-                        Some(_) => {}
+                let mut holds = |item: &Value| -> Result<bool> {
+                    let ordering = compare(&value, item)?;
+                    answer = answer.filter(|_| ordering.is_some());
+                    Ok(ordering.is_some_and(|ordering| op.holds(ordering)))
+                };
+                match list {
+                    List::Items(items) => {
+                        for item in items {
+                            if holds(&item.eval(row, context)?)? {
+                                return Ok(Some(true));
+                            }
+                        }
+                    }
+                    List::Argument(index) => {
+                        let Some(elements) = context.elements(*index) else { return Ok(None) };
+                        for element in elements {
+                            if holds(element)? {
+                                return Ok(Some(true));
+                            }
+                        }
                     }
                 }
                 answer
@@ -382,8 +437,8 @@ impl Expr {
             Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) => {
                 items.first().and_then(Expr::certain_error)
             }
-            Expr::In(inner, items) => {
-                inner.certain_error().or_else(|| items.first().and_then(Expr::certain_error))
+            Expr::Any(inner, _, list) => {
+                inner.certain_error().or_else(|| list.items().first().and_then(Expr::certain_error))
             }
         }
     }
@@ -423,7 +478,10 @@ impl Expr {
             Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) | Expr::Concat(items) => {
                 items.iter().any(|item| item.any(found))
             }
-            Expr::In(inner, items) => inner.any(found) || items.iter().any(|item| item.any(found)),
+            Expr::Any(inner, _, List::Argument(index)) => inner.any(found) || found(&Expr::Param(*index)),
+            Expr::Any(inner, _, List::Items(items)) => {
+                inner.any(found) || items.iter().any(|item| item.any(found))
+            }
         }
     }
 }
@@ -532,12 +590,12 @@ mod tests {
         let boxed = |left, right| (Box::new(left), Box::new(right));
         let texts = RowTexts::default();
         let cancel = Cancel::default();
-        let context = Context { params: &[], now: 0, count: 0, texts: &texts, cancel: &cancel };
+        let context = Context { params: &[], arrays: &[], now: 0, count: 0, texts: &texts, cancel: &cancel };
         let (left, right) = boxed(number(5), Expr::Const(Value::Int8(1)));
         let sum = Expr::Arithmetic(ArithmeticOp::Add, left, right);
         let (left, right) = boxed(text(), number(5));
         let comparison = Expr::Compare(CompareOp::Eq, left, right);
-        let list = Expr::In(Box::new(number(5)), vec![text()]);
+        let list = Expr::Any(Box::new(number(5)), CompareOp::Eq, List::Items(vec![text()]));
         let (left, right) = boxed(number(5), text());
         let like = Expr::Like(left, right, None);
         let joined = Expr::Concat(vec![text(), number(5)]);

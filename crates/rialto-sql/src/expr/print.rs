@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rialto::row::Value;
 
-use super::Expr;
+use super::{CompareOp, Expr, List};
 
 /// The expression in SQL, with `names` for the columns.
 pub fn print(expr: &Expr, names: &[&str]) -> String {
@@ -46,7 +46,7 @@ impl Printer<'_> {
     }
 
     fn print(&mut self, expr: &Expr) {
-        use Part::{Expr as E, List, Text as T};
+        use Part::{Expr as E, Text as T};
         match expr {
             Expr::Const(Value::Text(text)) => self.push(format_args!("'{}'", text.replace('\'', "''"))),
             Expr::Const(value) => self.push(value),
@@ -62,19 +62,29 @@ impl Printer<'_> {
             Expr::Compare(op, left, right) => self.operation(left, op.symbol(), right),
             Expr::Like(text, pattern, _) => self.operation(text, "LIKE", pattern),
             Expr::Negate(inner) => self.parts(&[T("(- "), E(inner), T(")")]),
-            Expr::And(items) => self.parts(&[T("("), List(items, " AND "), T(")")]),
-            Expr::Or(items) => self.parts(&[T("("), List(items, " OR "), T(")")]),
-            Expr::Concat(items) => self.parts(&[T("("), List(items, " || "), T(")")]),
+            Expr::And(items) => self.parts(&[T("("), Part::List(items, " AND "), T(")")]),
+            Expr::Or(items) => self.parts(&[T("("), Part::List(items, " OR "), T(")")]),
+            Expr::Concat(items) => self.parts(&[T("("), Part::List(items, " || "), T(")")]),
             Expr::Not(inner) => self.parts(&[T("(NOT "), E(inner), T(")")]),
             Expr::IsNull(inner) => self.parts(&[T("("), E(inner), T(" IS NULL)")]),
             Expr::Is(inner, true) => self.parts(&[T("("), E(inner), T(" IS TRUE)")]),
             Expr::Is(inner, false) => self.parts(&[T("("), E(inner), T(" IS FALSE)")]),
-            Expr::In(inner, items) => self.parts(&[T("("), E(inner), T(" IN ("), List(items, ", "), T("))")]),
+            Expr::Any(inner, CompareOp::Eq, List::Items(items)) => {
+                self.parts(&[T("("), E(inner), T(" IN ("), Part::List(items, ", "), T("))")]);
+            }
+            Expr::Any(inner, op, List::Items(items)) => {
+                let any = format!(" {} ANY (ARRAY[", op.symbol());
+                self.parts(&[T("("), E(inner), T(&any), Part::List(items, ", "), T("]))")]);
+            }
+            Expr::Any(inner, op, List::Argument(index)) => {
+                let any = format!(" {} ANY (${}))", op.symbol(), index + 1);
+                self.parts(&[T("("), E(inner), T(&any)]);
+            }
             Expr::Between(sides) => {
                 let [tested, low, high] = &**sides;
                 self.parts(&[T("("), E(tested), T(" BETWEEN "), E(low), T(" AND "), E(high), T(")")]);
             }
-            Expr::Coalesce(items) => self.parts(&[T("coalesce("), List(items, ", "), T(")")]),
+            Expr::Coalesce(items) => self.parts(&[T("coalesce("), Part::List(items, ", "), T(")")]),
             Expr::NullIf(left, right) => self.parts(&[T("nullif("), E(left), T(", "), E(right), T(")")]),
             Expr::Call(function, inner) => self.parts(&[T(function.name()), T("("), E(inner), T(")")]),
             Expr::Padded(inner, length) => {

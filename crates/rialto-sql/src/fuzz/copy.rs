@@ -1,4 +1,4 @@
-//! COPY with any options and any data.
+//! COPY in each format, with any options and any data.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,8 @@ use rialto::fuzz::Script;
 use rialto::row::Value;
 
 use super::fixture::Fixture;
-use crate::copy::write_line;
+use crate::copy::CopyOut;
+use crate::parse::CopyFormat;
 use crate::prepared::Kind;
 use crate::run::Collected;
 use crate::values::text;
@@ -39,31 +40,70 @@ thread_local! {
     static FIXTURE: RefCell<Fixture> = RefCell::new(Fixture::made_by(&TABLES));
 }
 
-/// The lines of a COPY to the client.
+/// The data of a COPY to the client.
 #[derive(Default)]
-struct Lines(Vec<u8>);
+struct Written {
+    data: Vec<u8>,
+    copy: CopyOut,
+}
 
-impl RowSink for Lines {
+fn plan_of(prepared: &Prepared) -> &crate::prepared::CopyPlan {
+    match &prepared.kind {
+        Kind::Copy(copy) => copy,
+        _ => unreachable!("the statement is a COPY"),
+    }
+}
+
+impl RowSink for Written {
+    fn begin(&mut self, plan: &Prepared) -> Result<()> {
+        self.data = CopyOut::header(plan_of(plan)).unwrap_or_default();
+        self.copy = CopyOut::default();
+        Ok(())
+    }
+
     fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()> {
-        let Kind::Copy(copy) = &plan.kind else { unreachable!("the statement is a COPY") };
-        write_line(values, copy, &mut self.0);
+        self.copy.row(values, plan_of(plan), &mut self.data);
+        Ok(())
+    }
+
+    fn end(&mut self, plan: &Prepared) -> Result<()> {
+        self.data.extend(self.copy.end(plan_of(plan)).unwrap_or_default());
         Ok(())
     }
 
     fn restart(&mut self) -> bool {
-        self.0.clear();
         true
     }
 }
 
-/// Data for a COPY, with its columns and options. However the data are cut, the result is the same rows, or the same
-/// error. COPY TO writes rows of the table as lines, and these lines make the same rows in another table.
+/// As [`copy`], with lines in the text format.
 pub fn copy_text(data: &[u8]) {
+    copy(CopyFormat::Text, data);
+}
+
+/// As [`copy`], with lines of CSV.
+pub fn copy_csv(data: &[u8]) {
+    copy(CopyFormat::Csv, data);
+}
+
+/// As [`copy`], with tuples in binary form.
+pub fn copy_binary(data: &[u8]) {
+    copy(CopyFormat::Binary, data);
+}
+
+/// Data for a COPY, with its columns and options. However the data are cut, the result is the same rows, or the same
+/// error. COPY TO writes rows of the table as data, and these data make the same rows in another table.
+fn copy(format: CopyFormat, data: &[u8]) {
     let mut script = Script::of(data);
     let columns = COLUMNS[script.below(COLUMNS.len())];
     let cut = 1 + script.below(9);
-    let options = options(&mut script);
-    let data = script.bytes(usize::MAX);
+    let options = options(format, &mut script);
+    // Few bytes by chance are the header of the binary format.
+    let header: &[u8] = match format {
+        CopyFormat::Binary if !script.byte().is_multiple_of(8) => b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0",
+        _ => b"",
+    };
+    let data = &[header, script.bytes(usize::MAX)].concat()[..];
     FIXTURE.with_borrow_mut(|fixture| {
         let mut session = Session::new(fixture.database().clone(), "ann", "bank");
         let mut in_block = |work: &mut dyn FnMut(&mut Session)| {
@@ -102,12 +142,17 @@ pub fn copy_text(data: &[u8]) {
 }
 
 /// The text of a COPY's options.
-fn options(script: &mut Script<'_>) -> String {
+fn options(format: CopyFormat, script: &mut Script<'_>) -> String {
     let quoted = |bytes: &[u8]| -> String {
         let text: String = bytes.iter().map(|byte| char::from(byte & 0x7f)).collect();
         format!("'{}'", text.replace('\'', "''"))
     };
-    let mut options = vec!["format text".to_owned()];
+    let name = match format {
+        CopyFormat::Text => "text",
+        CopyFormat::Csv => "csv",
+        CopyFormat::Binary => return "format binary".to_owned(),
+    };
+    let mut options = vec![format!("format {name}")];
     let which = script.byte();
     if which & 1 != 0 {
         options.push(format!("delimiter {}", quoted(script.bytes(1))));
@@ -118,6 +163,17 @@ fn options(script: &mut Script<'_>) -> String {
     }
     if which & 4 != 0 {
         options.push("freeze".to_owned());
+    }
+    if format == CopyFormat::Csv {
+        if which & 8 != 0 {
+            options.push(format!("quote {}", quoted(script.bytes(1))));
+        }
+        if which & 16 != 0 {
+            options.push(format!("escape {}", quoted(script.bytes(1))));
+        }
+        if which & 32 != 0 {
+            options.push("header".to_owned());
+        }
     }
     options.join(", ")
 }
@@ -155,15 +211,19 @@ fn copy_in(session: &mut Session, text: &str, pieces: &[&[u8]]) -> Result<Option
 
 fn copy_out(session: &mut Session, text: &str) -> Vec<u8> {
     let prepared = session.prepare(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let mut lines = Lines::default();
-    session.execute(&prepared, &[], &mut lines).unwrap_or_else(|error| panic!("{text}: {error}"));
-    lines.0
+    let mut written = Written::default();
+    session.execute(&prepared, &[], &mut written).unwrap_or_else(|error| panic!("{text}: {error}"));
+    written.data
 }
 
 /// Whether some value's text is the string for null, and would be read as null (as in PostgreSQL).
 fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value>]) -> bool {
     let prepared = session.prepare(text, &[]).expect("it was prepared before");
-    let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
+    let copy = plan_of(&prepared);
+    if copy.options.format != CopyFormat::Text {
+        // A CSV has quotes around them.
+        return false;
+    }
     let null = &copy.options.null;
     let mut plain = Vec::new();
     let mut reads_as_null = |row: &[Value], column: usize| {

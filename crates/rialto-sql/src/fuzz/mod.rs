@@ -4,6 +4,7 @@
 //!
 //! A target keeps its databases from one input to the next, and each input finds them as they were ([`Fixture`]).
 
+mod arrays;
 mod client;
 mod copy;
 mod fixture;
@@ -18,7 +19,10 @@ pub use fixture::{Fixture, contents};
 pub use words::{is_harmless, tells_the_time, text};
 
 /// The targets of SQL.
-pub const TARGETS: [Target; 2] = [
+pub const TARGETS: [Target; 5] = [
+    Target { name: "array_arguments", check: arrays::array_arguments, longest: 200, kept: 2_000 },
+    Target { name: "copy_binary", check: copy::copy_binary, longest: 400, kept: 2_000 },
+    Target { name: "copy_csv", check: copy::copy_csv, longest: 400, kept: 2_000 },
     Target { name: "copy_text", check: copy::copy_text, longest: 400, kept: 2_000 },
     Target { name: "sql_text", check: statements::statements, longest: 400, kept: 2_000 },
 ];

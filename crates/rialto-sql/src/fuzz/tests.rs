@@ -21,3 +21,18 @@ fn any_text_is_statements_or_an_error() {
 fn any_data_of_a_copy_come_out_as_they_went_in_or_are_an_error() {
     SUITE.try_seeds("copy_text");
 }
+
+#[test]
+fn any_lines_of_csv_come_out_as_they_went_in_or_are_an_error() {
+    SUITE.try_seeds("copy_csv");
+}
+
+#[test]
+fn any_tuples_come_out_as_they_went_in_or_are_an_error() {
+    SUITE.try_seeds("copy_binary");
+}
+
+#[test]
+fn any_bytes_are_an_array_or_an_error() {
+    SUITE.try_seeds("array_arguments");
+}

@@ -51,6 +51,16 @@ impl<'a> Cursor<'a> {
         found
     }
 
+    /// Takes the next token if it is this word and not the last one.
+    pub(super) fn take_before(&mut self, word: &str) -> bool {
+        let start = self.at;
+        let found = self.take(word) && !self.is_end();
+        if !found {
+            self.at = start;
+        }
+        found
+    }
+
     /// Takes these words if all of them are next.
     pub(super) fn take_all(&mut self, words: &[&str]) -> bool {
         let start = self.at;

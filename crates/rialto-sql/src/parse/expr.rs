@@ -77,6 +77,10 @@ pub enum NodeKind {
     Is(Box<Node>, Truth, bool),
     /// IN a list.
     In(Box<Node>, Vec<Node>, bool),
+    /// A comparison with ANY, or with ALL if the `bool` says so, of an array.
+    Any(Box<Node>, CompareOp, bool, Box<Node>),
+    /// ARRAY with its elements.
+    Array(Vec<Node>),
     /// BETWEEN: the tested value, the lower end, the upper end.
     Between(Box<Node>, Box<Node>, Box<Node>, bool),
     /// LIKE: the text, the pattern, its escape character.
@@ -137,8 +141,11 @@ impl NodeKind {
             | NodeKind::Cast(inner, ..) => inner.height,
             NodeKind::Arithmetic(_, left, right)
             | NodeKind::Compare(_, left, right)
+            | NodeKind::Any(left, _, _, right)
             | NodeKind::Like(left, right, ..) => left.height.max(right.height),
-            NodeKind::And(items) | NodeKind::Or(items) | NodeKind::Concat(items) => highest(items),
+            NodeKind::And(items) | NodeKind::Or(items) | NodeKind::Concat(items) | NodeKind::Array(items) => {
+                highest(items)
+            }
             NodeKind::In(tested, items, _) => tested.height.max(highest(items)),
             NodeKind::Between(tested, low, high, _) => tested.height.max(low.height).max(high.height),
             NodeKind::Call(Call { arguments: Arguments::List(items), .. }) => highest(items),
@@ -211,6 +218,9 @@ fn lower(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
         ast::Expr::InList { .. } | ast::Expr::Between { .. } | ast::Expr::Like { .. } => {
             tested(places, node, level + 1)
         }
+        ast::Expr::AnyOp { .. } | ast::Expr::AllOp { .. } | ast::Expr::Array(_) => {
+            any(places, node, level + 1)
+        }
         node => is(places, node, level + 1),
     }
 }
@@ -232,7 +242,7 @@ fn chain(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
     let mut built = lower(places, first, level)?;
     let mut compared = false;
     while let Some((op, right)) = rest.pop() {
-        let compares = is_comparison(&op);
+        let compares = comparison(&op).is_some();
         if compared && compares {
             let message = format!("syntax error at or near \"{op}\"");
             let error =
@@ -245,9 +255,17 @@ fn chain(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
     Ok(built)
 }
 
-fn is_comparison(op: &BinaryOperator) -> bool {
-    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+/// The comparison that an operator is.
+fn comparison(op: &BinaryOperator) -> Option<CompareOp> {
+    Some(match op {
+        BinaryOperator::Eq => CompareOp::Eq,
+        BinaryOperator::NotEq => CompareOp::NotEq,
+        BinaryOperator::Lt => CompareOp::Less,
+        BinaryOperator::LtEq => CompareOp::LessEq,
+        BinaryOperator::Gt => CompareOp::Greater,
+        BinaryOperator::GtEq => CompareOp::GreaterEq,
+        _ => return None,
+    })
 }
 
 /// An operation on operands that are lowered already.
@@ -390,12 +408,48 @@ fn column_name_of(data_type: &ast::DataType) -> String {
     }
 }
 
+/// ANY, ALL and ARRAY.
+#[inline(never)]
+fn any(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
+    let (left, op, right, all) = match node {
+        ast::Expr::AnyOp { left, compare_op, right, .. } => (left, compare_op, right, false),
+        ast::Expr::AllOp { left, compare_op, right } => (left, compare_op, right, true),
+        ast::Expr::Array(array) if array.named => {
+            // An ARRAY has no place of its own if it has no elements.
+            let items =
+                array.elem.into_iter().map(|item| lower(places, item, level)).collect::<Result<Vec<_>>>()?;
+            let position = items.first().and_then(|item| item.position);
+            return Node::new(NodeKind::Array(items), position);
+        }
+        other => return Err(refused(places, &other)),
+    };
+    let tested = boxed(places, *left, level)?;
+    let position = tested.position;
+    let word = if all { "ALL" } else { "ANY" };
+    let Some(op) = comparison(&op) else {
+        return Err(SqlError::unsupported(format!("operator {op} {word}")).at(position));
+    };
+    if let ast::Expr::Subquery(_) = *right {
+        return Err(SqlError::unsupported("a subquery").at(position));
+    }
+    let array = boxed(places, *right, level)?;
+    Node::new(NodeKind::Any(tested, op, all, array), position)
+}
+
 fn type_name(data_type: &ast::DataType, position: Option<usize>) -> Result<SqlType> {
     Ok(match data_type {
         ast::DataType::Numeric(ast::ExactNumberInfo::None)
         | ast::DataType::Decimal(ast::ExactNumberInfo::None) => SqlType::Decimal(None),
         ast::DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone | ast::TimezoneInfo::Tz) => {
             SqlType::TimestampTz
+        }
+        ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(element, _)) => {
+            match type_name(element, position)? {
+                SqlType::Array(_) => {
+                    return Err(SqlError::unsupported("a multi-dimensional array").at(position));
+                }
+                element => element.array(),
+            }
         }
         other => SqlType::of_column(super::column_type(other, position)?),
     })

@@ -6,6 +6,7 @@
 //! accepts the forms of other databases, so they are parsed here, from its tokens. No table is looked up here:
 //! [`bind`](crate::bind) does that.
 
+mod copy;
 mod create;
 mod cursor;
 mod dialect;
@@ -30,6 +31,7 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use dialect::BoundedDialect;
 use tokens::Reading;
 
+pub use copy::{Copy, CopyDirection, CopyFormat, CopyHeader, ForceQuote};
 pub use create::{CreateIndex, CreateTable};
 pub(crate) use create::{check_index_count, column_type};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
@@ -38,7 +40,7 @@ pub use lift::{Lifted, Literal};
 pub use limits::{CHAIN_MAX, HEIGHT_MAX, STATEMENT_BYTES_MAX};
 pub use split::{Piece, Pieces, split};
 pub use tokens::{READING_BYTES_MAX, READING_ROOM_BYTES, weigh};
-pub use utility::{Access, Copy, CopyDirection, Modes, SetScope, SetValue};
+pub use utility::{Access, Discard, Modes, SetScope, SetValue};
 
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
@@ -78,6 +80,14 @@ pub enum Statement {
     AlterSystem(Name, SetValue),
     /// RESET; `None` for RESET ALL.
     Reset(Option<Name>),
+    /// DEALLOCATE; `None` for all prepared statements.
+    Deallocate(Option<Name>),
+    /// CLOSE; `None` for all portals.
+    Close(Option<Name>),
+    /// DISCARD.
+    Discard(Discard),
+    /// UNLISTEN, of channels to which no session listens.
+    Unlisten,
     /// SHOW; `None` for SHOW ALL.
     Show(Option<Name>),
     /// VACUUM and ANALYZE, with the tables named.
@@ -366,12 +376,9 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
     let known = [
         "CALL",
         "CHECKPOINT",
-        "CLOSE",
         "CLUSTER",
         "COMMENT",
-        "DEALLOCATE",
         "DECLARE",
-        "DISCARD",
         "DO",
         "EXECUTE",
         "FETCH",
@@ -389,7 +396,6 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
         "REINDEX",
         "REVOKE",
         "SECURITY",
-        "UNLISTEN",
     ];
     let created = [
         "ACCESS",

@@ -5,7 +5,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::cursor::Cursor;
 use super::{Name, Places, Statement};
-use crate::error::{Result, SqlError, SqlState};
+use crate::error::{Result, SqlError};
 
 /// The modes of a transaction. Every isolation level runs serializable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,28 +43,17 @@ pub enum SetValue {
     Text(String),
 }
 
-/// COPY.
-#[derive(Debug, Clone)]
-pub struct Copy {
-    /// The table.
-    pub table: Name,
-    /// Its columns; none means all.
-    pub columns: Vec<Name>,
-    /// The direction.
-    pub direction: CopyDirection,
-    /// The character between values.
-    pub delimiter: u8,
-    /// The string for null.
-    pub null: String,
-}
-
-/// The direction of a COPY.
+/// What DISCARD drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyDirection {
-    /// From the client.
-    FromStdin,
-    /// To the client.
-    ToStdout,
+pub enum Discard {
+    /// Everything that a session keeps.
+    All,
+    /// Plans.
+    Plans,
+    /// The state of sequences, of which there are none.
+    Sequences,
+    /// Temporary tables, of which there are none.
+    Temp,
 }
 
 /// Reads a utility statement; `None` if it is none.
@@ -82,6 +71,10 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
         "RELEASE",
         "SET",
         "RESET",
+        "DEALLOCATE",
+        "CLOSE",
+        "DISCARD",
+        "UNLISTEN",
         "SHOW",
         "VACUUM",
         "ANALYZE",
@@ -119,6 +112,19 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
                 Statement::Reset(Some(setting_name(&mut cursor)?))
             }
         }
+        "DEALLOCATE" => {
+            // A statement may have the name PREPARE.
+            let _ = cursor.take_before("PREPARE");
+            Statement::Deallocate(name_or_all(&mut cursor)?)
+        }
+        "CLOSE" => Statement::Close(name_or_all(&mut cursor)?),
+        "DISCARD" => Statement::Discard(discard(&mut cursor)?),
+        "UNLISTEN" => {
+            if !cursor.take_token(&Token::Mul) {
+                cursor.name()?;
+            }
+            Statement::Unlisten
+        }
         "SHOW" => {
             if cursor.take("ALL") {
                 Statement::Show(None)
@@ -148,7 +154,7 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
             Some(statement) => statement,
             None => return Ok(None),
         },
-        _ => copy(&mut cursor)?,
+        _ => Statement::Copy(super::copy::copy(&mut cursor)?),
     };
     cursor.expect_end()?;
     Ok(Some(statement))
@@ -222,6 +228,23 @@ fn end(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
     }
     cursor.take_all(&["AND", "NO", "CHAIN"]);
     Ok(if matches!(verb, "COMMIT" | "END") { Statement::Commit } else { Statement::Rollback })
+}
+
+/// A name, or `None` for ALL.
+fn name_or_all(cursor: &mut Cursor<'_>) -> Result<Option<Name>> {
+    if cursor.take("ALL") { Ok(None) } else { cursor.name().map(Some) }
+}
+
+fn discard(cursor: &mut Cursor<'_>) -> Result<Discard> {
+    let kinds = [
+        ("ALL", Discard::All),
+        ("PLANS", Discard::Plans),
+        ("SEQUENCES", Discard::Sequences),
+        ("TEMP", Discard::Temp),
+        ("TEMPORARY", Discard::Temp),
+    ];
+    let found = kinds.into_iter().find(|(word, _)| cursor.take(word));
+    found.map(|(_, kind)| kind).ok_or_else(|| cursor.unexpected("ALL, PLANS, SEQUENCES or TEMP"))
 }
 
 /// A setting's name, in its one-word form.
@@ -444,131 +467,4 @@ fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
         return Err(SqlError::unsupported("ALTER TABLE with several actions").at(position));
     }
     Ok(Some(Statement::AddPrimaryKey { table, columns }))
-}
-
-fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
-    let position = cursor.position();
-    if cursor.peek_is(&Token::LParen) {
-        return Err(SqlError::unsupported("COPY of a query").at(position));
-    }
-    if cursor.take("BINARY") {
-        return Err(SqlError::unsupported("COPY in format binary").at(position));
-    }
-    let table = cursor.object()?;
-    let columns = if cursor.peek_is(&Token::LParen) { cursor.column_list()? } else { Vec::new() };
-    let from = cursor.take("FROM");
-    if !from {
-        cursor.expect("TO")?;
-    }
-    let position = cursor.position();
-    let direction = if from && cursor.take("STDIN") {
-        CopyDirection::FromStdin
-    } else if !from && cursor.take("STDOUT") {
-        CopyDirection::ToStdout
-    } else if cursor.take("PROGRAM") {
-        return Err(SqlError::unsupported("COPY with a program").at(position));
-    } else if cursor.string().is_ok() {
-        return Err(SqlError::unsupported("COPY with a file of the server").at(position));
-    } else {
-        return Err(cursor.unexpected(if from { "STDIN" } else { "STDOUT" }));
-    };
-    let mut copy = Copy { table, columns, direction, delimiter: b'\t', null: "\\N".to_string() };
-    let with = cursor.take("WITH");
-    if cursor.take_token(&Token::LParen) {
-        cursor.list(|cursor| copy_option(cursor, &mut copy))?;
-        cursor.expect_token(&Token::RParen)?;
-    } else if cursor.peek_word().is_some_and(|word| word != "WHERE") {
-        return Err(SqlError::unsupported("COPY options without parentheses").at(cursor.position()));
-    } else if with {
-        return Err(cursor.unexpected("("));
-    }
-    let position = cursor.position();
-    if cursor.take("WHERE") {
-        return Err(SqlError::unsupported("COPY ... WHERE").at(position));
-    }
-    if copy.null.as_bytes().contains(&copy.delimiter) {
-        // A null field could not be told from two fields.
-        return Err(SqlError::unsupported("a COPY delimiter that is in the NULL string"));
-    }
-    if !is_whole(&copy.null) {
-        return Err(SqlError::unsupported("a COPY NULL string that ends within an escape or has \\. in it"));
-    }
-    Ok(Statement::Copy(copy))
-}
-
-/// Whether a NULL string is read as it is written: no escape in it takes the character behind it, and none is the end
-/// marker's.
-fn is_whole(null: &str) -> bool {
-    let mut bytes = null.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'\\' && matches!(bytes.next(), None | Some(b'.')) {
-            return false;
-        }
-    }
-    true
-}
-
-fn copy_option(cursor: &mut Cursor<'_>, copy: &mut Copy) -> Result<()> {
-    let position = cursor.position();
-    let option = cursor.name()?.text;
-    let wrong = |message: String| Err(SqlError::new(SqlState::InvalidParameterValue, message).at(position));
-    match option.as_str() {
-        "format" => {
-            let format = cursor.literal()?;
-            if !format.eq_ignore_ascii_case("text") {
-                return Err(SqlError::unsupported(format!("COPY in format {format}")).at(position));
-            }
-        }
-        // No other transaction sees rows before they are committed, so every COPY is as FREEZE asks.
-        "freeze" => {
-            boolean(cursor)?;
-        }
-        "header" => {
-            if boolean(cursor)? {
-                return Err(SqlError::unsupported("COPY with a header").at(position));
-            }
-        }
-        "delimiter" => {
-            let text = cursor.string()?;
-            match text.as_bytes() {
-                [byte] if !b"\\\r\n.abcdefghijklmnopqrstuvwxyz0123456789".contains(byte) => {
-                    copy.delimiter = *byte
-                }
-                _ => {
-                    return wrong(format!(
-                        "COPY delimiter \"{text}\" has to be one byte, no letter, digit, dot, backslash or line end"
-                    ));
-                }
-            }
-        }
-        "null" => {
-            copy.null = cursor.string()?;
-            if copy.null.contains(['\r', '\n']) {
-                return wrong("COPY null representation cannot hold a line end".to_string());
-            }
-        }
-        "encoding" => {
-            let encoding = cursor.string()?;
-            if !encoding.eq_ignore_ascii_case("utf8") && !encoding.eq_ignore_ascii_case("utf-8") {
-                return Err(SqlError::unsupported(format!("COPY in encoding {encoding}")).at(position));
-            }
-        }
-        other => return Err(SqlError::unsupported(format!("COPY option {other}")).at(position)),
-    }
-    Ok(())
-}
-
-fn boolean(cursor: &mut Cursor<'_>) -> Result<bool> {
-    if cursor.peek_is(&Token::Comma) || cursor.peek_is(&Token::RParen) {
-        return Ok(true);
-    }
-    let position = cursor.position();
-    match cursor.literal()?.to_ascii_lowercase().as_str() {
-        "true" | "on" | "1" => Ok(true),
-        "false" | "off" | "0" => Ok(false),
-        other => {
-            let message = format!("\"{other}\" is no boolean: write on or off");
-            Err(SqlError::new(SqlState::InvalidParameterValue, message).at(position))
-        }
-    }
 }

@@ -39,6 +39,11 @@ pub trait RowSink {
 
     /// One row of the plan, one value for each of its [`Prepared::row_columns`].
     fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()>;
+    /// The last row of a COPY has come.
+    fn end(&mut self, _plan: &Prepared) -> Result<()> {
+        Ok(())
+    }
+
     /// Forgets the rows so far, because the statement runs again; `false` if some cannot be taken back.
     fn restart(&mut self) -> bool;
 }

@@ -12,6 +12,7 @@ use crate::bind::{BoundSelect, RowSource};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::cast;
 use crate::expr::{Columns, Expr, NoColumns};
+use crate::keys::One;
 use crate::plan::{self, Found};
 use crate::prepared::{CopyPlan, SelectPlan};
 use crate::values::SqlType;
@@ -86,6 +87,49 @@ impl<'p> Pipeline<'p> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// The row of a primary key, if it is there and fits the conditions.
+    fn push_point(
+        &mut self,
+        run: &mut Run<'_>,
+        table: &Table,
+        key: &[Value],
+        (mode, rest): (ScanMode, &[Expr]),
+    ) -> Result<ControlFlow<()>> {
+        let out = &mut run.out;
+        let mut show = |row: RowView<'_>| match holds(rest, &row, out.context)? {
+            true => self.push(out, &row),
+            false => Ok(ControlFlow::Continue(())),
+        };
+        let flow = match mode {
+            // Read in place in the kernel, without a copy of the row.
+            ScanMode::Share => run.tx.look(table, key, &mut show)?.transpose()?,
+            ScanMode::Update => run.tx.get_for_update(table, key)?.map(|row| show(row.view())).transpose()?,
+        };
+        Ok(flow.unwrap_or(ControlFlow::Continue(())))
+    }
+
+    /// The rows of a scan that fit the conditions.
+    fn push_scan(
+        &mut self,
+        run: &mut Run<'_>,
+        (table, schema): (&Table, &Arc<Schema>),
+        scan: &Scan,
+        rest: &[Expr],
+    ) -> Result<ControlFlow<()>> {
+        let out = &mut run.out;
+        let mut carried = Carried::new();
+        let mut flow = ControlFlow::Continue(());
+        let scanned = run.tx.scan_planned(table, schema, scan, |_, row| {
+            carried.keep(match holds(rest, &row, out.context) {
+                Ok(true) => self.push(out, &row).inspect(|pushed| flow = *pushed),
+                Ok(false) => Ok(ControlFlow::Continue(())),
+                Err(error) => Err(error),
+            })
+        });
+        carried.give(scanned)?;
+        Ok(flow)
+    }
+
     /// After the last row. Gives the number of rows sent.
     fn finish(mut self, run: &mut Run<'_>) -> Result<u64> {
         let Run { tx, out } = run;
@@ -148,51 +192,36 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
         RowSource::Table(table, schema) => {
             let access = plan.access.as_ref().expect("a SELECT from a table has an access path");
             let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
-            let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
-                Found::Nothing => {
-                    stay_with_source(run, bound)?;
-                    return pipeline.finish(run);
-                }
+            let source = (table, schema);
+            match access.path.find(schema, run.out.context, mode)? {
+                Found::Nothing => stay_with_source(run, bound)?,
                 Found::Point(key) => {
-                    let out = &mut run.out;
-                    let mut show = |row: RowView<'_>| -> Result<()> {
-                        if holds(&access.rest, &row, out.context)? {
-                            let _ = pipeline.push(out, &row)?;
+                    let _ = pipeline.push_point(run, table, &key, (mode, &access.rest))?;
+                }
+                Found::Each(keys) => {
+                    for key in keys {
+                        let flow = match key? {
+                            One::Point(key) => pipeline.push_point(run, table, &key, (mode, &access.rest))?,
+                            One::Scan(scan) => pipeline.push_scan(run, source, &scan, &access.rest)?,
+                        };
+                        if flow.is_break() {
+                            break;
                         }
-                        Ok(())
-                    };
-                    match mode {
-                        // Read in place in the kernel, without a copy of the row.
-                        ScanMode::Share => run.tx.look(table, &key[..], &mut show)?.transpose()?,
-                        ScanMode::Update => {
-                            run.tx.get_for_update(table, &key[..])?.map(|row| show(row.view())).transpose()?
-                        }
-                    };
-                    return pipeline.finish(run);
+                    }
                 }
                 Found::Scan(mut scan) => {
                     if access.rest.is_empty() && access.ordered && !bound.counts {
                         scan.limit =
                             Some(window.skip.saturating_add(window.take)).filter(|limit| *limit < u64::MAX);
                     }
-                    (scan, &access.rest)
+                    let _ = pipeline.push_scan(run, source, &scan, &access.rest)?;
                 }
                 Found::Everything => {
                     // The whole table has no order but its own.
                     pipeline.ordered = bound.order.is_empty();
-                    (plan::everything(mode), &access.all)
+                    let _ = pipeline.push_scan(run, source, &plan::everything(mode), &access.all)?;
                 }
-            };
-            let out = &mut run.out;
-            let mut carried = Carried::new();
-            let scanned = run.tx.scan_planned(table, schema, &scan, |_, row| {
-                carried.keep(match holds(rest, &row, out.context) {
-                    Ok(true) => pipeline.push(out, &row),
-                    Ok(false) => Ok(ControlFlow::Continue(())),
-                    Err(error) => Err(error),
-                })
-            });
-            carried.give(scanned)?;
+            }
         }
     }
     pipeline.finish(run)
@@ -276,5 +305,6 @@ pub fn copy_out(run: &mut Run<'_>, plan: &CopyPlan) -> Result<u64> {
             carried.keep(out.send(&items, &row).map(|()| ControlFlow::Continue(())))
         });
     carried.give(scanned)?;
+    run.out.sink.end(run.out.plan)?;
     Ok(sent)
 }

@@ -2,16 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use rialto::row::Value;
-use rialto::{Fields, RowKey, ScanMode, fault_injection};
+use rialto::row::{RowView, Value};
+use rialto::{Fields, RowKey, Scan, ScanMode, fault_injection};
 use smallvec::SmallVec;
 
 use super::kept::{ALLOCATION_BYTES, Budget, KeptRows, bytes_of, list_bytes};
 use super::select::series;
-use super::{Carried, Run, holds};
-use crate::bind::{BoundInsert, BoundUpdate, RowSource};
+use super::{Carried, Out, Run, holds};
+use crate::bind::{BoundDelete, BoundInsert, BoundUpdate, RowSource};
 use crate::error::Result;
 use crate::expr::{ArithmeticOp, Columns, Context, Expr, NoColumns};
+use crate::keys::One;
 use crate::plan::{self, Found};
 use crate::prepared::{DeletePlan, UpdatePlan};
 
@@ -83,8 +84,25 @@ fn evaluate<C: Columns + ?Sized>(
 
 type Changes = SmallVec<[(usize, Value); 4]>;
 
+/// How a row that was found is found again.
+enum Target {
+    /// By its identity.
+    Row(RowKey),
+    /// By its primary key.
+    Key(Box<[Value]>),
+}
+
+impl Target {
+    fn allocated_bytes(&self) -> usize {
+        match self {
+            Target::Row(key) => key.allocated_bytes(),
+            Target::Key(key) => size_of_val(&**key) + ALLOCATION_BYTES + bytes_of(key),
+        }
+    }
+}
+
 /// A row that an UPDATE has found: its identity, its changes, and for RETURNING the changed row.
-type Changed = (RowKey, Box<[(usize, Value)]>, Vec<Value>);
+type Changed = (Target, Box<[(usize, Value)]>, Vec<Value>);
 
 /// The bytes of a row that is kept to be changed. Its key may be long.
 fn changed_bytes((key, changes, new): &Changed) -> usize {
@@ -94,8 +112,8 @@ fn changed_bytes((key, changes, new): &Changed) -> usize {
 }
 
 /// The bytes of a row that is kept to be deleted.
-fn deleted_bytes(key: &RowKey) -> usize {
-    size_of::<RowKey>() + key.allocated_bytes()
+fn deleted_bytes(key: &Target) -> usize {
+    size_of::<Target>() + key.allocated_bytes()
 }
 
 fn changes<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, context: Context<'_>) -> Result<Changes> {
@@ -123,7 +141,8 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
     {
         return update_in_place(run, bound, &[key]);
     }
-    let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+    let mut found = ToUpdate::new();
+    match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
         Found::Nothing => {
             // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
@@ -143,35 +162,78 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if fault_injection::is_on("update-by-its-range-alone") => (scan, &[][..]),
-        Found::Scan(scan) => (scan, &plan.access.rest[..]),
-        Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all[..]),
-    };
-    // All rows are found before the first is changed.
-    let (mut found, mut kept) = (KeptRows::new(), Budget::default());
-    let mut carried = Carried::new();
-    let context = run.out.context;
-    let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
-        carried.keep((|| {
-            if holds(rest, &row, context)? {
-                let changes = changes(bound, &row, context)?;
-                let new =
-                    if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
-                let row: Changed = (key.clone(), changes.into_boxed_slice(), new);
-                kept.take(changed_bytes(&row))?;
-                found.push(row);
+        Found::Scan(scan) if fault_injection::is_on("update-by-its-range-alone") => {
+            found.scan(run, bound, &scan, &[])?;
+        }
+        Found::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
+        Found::Everything => found.scan(run, bound, &plan::everything(ScanMode::Update), &plan.access.all)?,
+        Found::Each(keys) => {
+            for key in keys {
+                match key? {
+                    One::Point(key) => found.point(run, bound, &key, &plan.access.rest)?,
+                    One::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
+                }
             }
-            Ok(ControlFlow::Continue(()))
-        })())
-    });
-    carried.give(scanned)?;
-    for (key, changes, new) in found.iter() {
-        run.tx.update_at(&bound.table, key, changes)?;
+        }
+    }
+    for (target, changes, new) in found.rows.iter() {
+        match target {
+            Target::Row(key) => run.tx.update_at(&bound.table, key, changes)?,
+            Target::Key(key) => run.tx.update(&bound.table, &key[..], changes)?,
+        };
         if !bound.returning.is_empty() {
             run.out.send(&bound.returning, &new[..])?;
         }
     }
-    Ok(found.len() as u64)
+    Ok(found.rows.len() as u64)
+}
+
+/// The rows that an UPDATE has found. All of them are found before the first is changed.
+struct ToUpdate {
+    rows: KeptRows<Changed>,
+    kept: Budget,
+}
+
+impl ToUpdate {
+    fn new() -> ToUpdate {
+        ToUpdate { rows: KeptRows::new(), kept: Budget::default() }
+    }
+
+    /// Keeps a row if the conditions hold for it.
+    fn keep(
+        &mut self,
+        plan: &BoundUpdate,
+        (row, rest): (&RowView<'_>, &[Expr]),
+        context: Context<'_>,
+        target: impl FnOnce() -> Target,
+    ) -> Result<()> {
+        if !holds(rest, row, context)? {
+            return Ok(());
+        }
+        let changes = changes(plan, row, context)?;
+        let new = if plan.returning.is_empty() { Vec::new() } else { changed(plan, row, &changes) };
+        let row: Changed = (target(), changes.into_boxed_slice(), new);
+        self.kept.take(changed_bytes(&row))?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn scan(&mut self, run: &mut Run<'_>, plan: &BoundUpdate, scan: &Scan, rest: &[Expr]) -> Result<()> {
+        let mut carried = Carried::new();
+        let context = run.out.context;
+        let scanned = run.tx.scan_planned(&plan.table, &plan.schema, scan, |key, row| {
+            let kept = self.keep(plan, (&row, rest), context, || Target::Row(key.clone()));
+            carried.keep(kept.map(|()| ControlFlow::Continue(())))
+        });
+        carried.give(scanned)
+    }
+
+    fn point(&mut self, run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value], rest: &[Expr]) -> Result<()> {
+        match run.tx.get_for_update(&plan.table, key)? {
+            Some(row) => self.keep(plan, (&row.view(), rest), run.out.context, || Target::Key(key.into())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Changes fixed columns of one row where they lie.
@@ -223,7 +285,8 @@ fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<
 /// Runs a DELETE. Gives the number of rows.
 pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
     let bound = &plan.bound;
-    let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+    let mut found = ToDelete::new();
+    match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
         Found::Nothing => {
             // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
@@ -244,31 +307,76 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if fault_injection::is_on("delete-by-its-range-alone") => (scan, &[][..]),
-        Found::Scan(scan) => (scan, &plan.access.rest[..]),
-        Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all[..]),
-    };
-    let (mut found, mut kept) = (KeptRows::new(), Budget::default());
-    let out = &mut run.out;
-    let mut carried = Carried::new();
-    let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
-        carried.keep((|| {
-            if holds(rest, &row, out.context)? {
-                let key = key.clone();
-                kept.take(deleted_bytes(&key))?;
-                found.push(key);
-                if !bound.returning.is_empty() {
-                    out.send(&bound.returning, &row)?;
+        Found::Scan(scan) if fault_injection::is_on("delete-by-its-range-alone") => {
+            found.scan(run, bound, &scan, &[])?;
+        }
+        Found::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
+        Found::Everything => found.scan(run, bound, &plan::everything(ScanMode::Update), &plan.access.all)?,
+        Found::Each(keys) => {
+            for key in keys {
+                match key? {
+                    One::Point(key) => found.point(run, bound, &key, &plan.access.rest)?,
+                    One::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
                 }
             }
-            Ok(ControlFlow::Continue(()))
-        })())
-    });
-    carried.give(scanned)?;
-    for key in found.iter() {
-        run.tx.delete_at(&bound.table, key)?;
+        }
     }
-    Ok(found.len() as u64)
+    for target in found.rows.iter() {
+        match target {
+            Target::Row(key) => run.tx.delete_at(&bound.table, key)?,
+            Target::Key(key) => run.tx.delete(&bound.table, &key[..])?,
+        };
+    }
+    Ok(found.rows.len() as u64)
+}
+
+/// The rows that a DELETE has found. All of them are found before the first is deleted.
+struct ToDelete {
+    rows: KeptRows<Target>,
+    kept: Budget,
+}
+
+impl ToDelete {
+    fn new() -> ToDelete {
+        ToDelete { rows: KeptRows::new(), kept: Budget::default() }
+    }
+
+    /// Keeps a row if the conditions hold for it.
+    fn keep(
+        &mut self,
+        plan: &BoundDelete,
+        (row, rest): (&RowView<'_>, &[Expr]),
+        out: &mut Out<'_>,
+        target: impl FnOnce() -> Target,
+    ) -> Result<()> {
+        if !holds(rest, row, out.context)? {
+            return Ok(());
+        }
+        let target = target();
+        self.kept.take(deleted_bytes(&target))?;
+        self.rows.push(target);
+        if !plan.returning.is_empty() {
+            out.send(&plan.returning, row)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, run: &mut Run<'_>, plan: &BoundDelete, scan: &Scan, rest: &[Expr]) -> Result<()> {
+        let mut carried = Carried::new();
+        let out = &mut run.out;
+        let scanned = run.tx.scan_planned(&plan.table, &plan.schema, scan, |key, row| {
+            let kept = self.keep(plan, (&row, rest), out, || Target::Row(key.clone()));
+            carried.keep(kept.map(|()| ControlFlow::Continue(())))
+        });
+        carried.give(scanned)
+    }
+
+    fn point(&mut self, run: &mut Run<'_>, plan: &BoundDelete, key: &[Value], rest: &[Expr]) -> Result<()> {
+        match run.tx.get_for_update(&plan.table, key)? {
+            Some(row) => self.keep(plan, (&row.view(), rest), &mut run.out, || Target::Key(key.into())),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -294,7 +402,7 @@ mod tests {
             Ok(ControlFlow::Break(()))
         })
         .unwrap();
-        let row: Changed = (key.unwrap(), Box::new([(0, Value::Int4(2))]), Vec::new());
+        let row: Changed = (Target::Row(key.unwrap()), Box::new([(0, Value::Int4(2))]), Vec::new());
         let bytes = changed_bytes(&row);
         assert!(bytes <= 200, "{bytes}");
     }
@@ -312,7 +420,7 @@ mod tests {
             tx.insert(&table, &[Value::Text("k".repeat(length))]).unwrap();
         }
         tx.scan(&table, &Scan::all(), |key, _| {
-            counted.push(deleted_bytes(&key.clone()));
+            counted.push(deleted_bytes(&Target::Row(key.clone())));
             Ok(ControlFlow::Continue(()))
         })
         .unwrap();

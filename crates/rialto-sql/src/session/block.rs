@@ -41,6 +41,7 @@ impl Session {
     /// [`Session::fail`].
     #[inline]
     pub fn finish(&mut self) -> Result<()> {
+        self.stop_time();
         if self.block != Block::Implicit {
             return Ok(());
         }
@@ -52,6 +53,7 @@ impl Session {
     /// error is durable. If it never will be, gives an error that the client has to be told instead.
     pub fn fail(&mut self, error: &SqlError) -> Result<()> {
         self.cancel.end_running();
+        self.stop_time();
         match self.block {
             Block::None => Ok(()),
             Block::Implicit => self.roll_back(),

@@ -59,7 +59,7 @@ impl Session {
                     return Err(SqlError::new(SqlState::InvalidDefinition, message).at(table.position));
                 }
                 column_positions(&found.schema(), columns)?;
-                tx.add_primary_key(&table.text, &texts(columns))?;
+                tx.add_primary_key(&table.text, &texts(columns)).map_err(not_built)?;
                 "ALTER TABLE"
             }
             Statement::CreateTable(table) => {
@@ -129,7 +129,7 @@ impl Session {
                     Ok(())
                 }
                 Err(Error::NameTaken { .. }) => Err(taken(&name.text)),
-                other => Ok(other?),
+                other => other.map_err(not_built),
             };
         }
         // A free name, made as in PostgreSQL.
@@ -138,7 +138,7 @@ impl Session {
             let name = format!("{}_{}_idx{suffix}", index.table.text, columns.join("_"));
             match tx.create_index(&index.table.text, &name, &columns, index.unique) {
                 Err(Error::NameTaken { .. }) => {}
-                other => return Ok(other?),
+                other => return other.map_err(not_built),
             }
         }
         unreachable!("some name is free")
@@ -147,6 +147,22 @@ impl Session {
 
 fn texts(names: &[Name]) -> Vec<&str> {
     names.iter().map(|name| name.text.as_str()).collect()
+}
+
+/// The error of rows that keep an index from being built, in PostgreSQL's words.
+fn not_built(error: Error) -> SqlError {
+    let message = match &error {
+        Error::DuplicateKey { index, .. } => format!("could not create unique index \"{index}\""),
+        Error::NotNull { table, column } => {
+            format!("column \"{column}\" of relation \"{table}\" contains null values")
+        }
+        _ => return error.into(),
+    };
+    let detail = match &error {
+        Error::DuplicateKey { key, .. } => Some(format!("Key {key} is duplicated.")),
+        _ => None,
+    };
+    SqlError { message, detail, ..SqlError::from(error) }
 }
 
 fn taken(name: &str) -> SqlError {

@@ -16,7 +16,7 @@ use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
 use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
-use crate::values::{SqlType, text};
+use crate::values::{SqlType, array, text};
 
 /// The longest text whose literals are lifted, in bytes.
 const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
@@ -35,6 +35,7 @@ struct Given<'a> {
 impl Session {
     /// Makes a statement ready to run. `declared` has the types of parameters that the client fixes.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+        self.start_time()?;
         // A cached plan has only the parameters of its text.
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open
@@ -49,6 +50,7 @@ impl Session {
     /// Parses a statement that has no parameters, or finds it among those that were run before, with the same literals
     /// or with others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
+        self.start_time()?;
         self.cancel.check_between()?;
         // A longer text is not kept without its literals, and lifting them would take more than the text.
         let lifts = text.len() <= LIFTED_TEXT_BYTES_MAX && self.lift.lift(text);
@@ -318,6 +320,7 @@ impl Session {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
+        self.start_time()?;
         self.open_block();
         self.cancel.begin_running();
         // In a query string a request may have come after the last statement.
@@ -329,6 +332,10 @@ impl Session {
         }
         self.cancel.end_running();
         self.statements += usize::from(answer.is_ok());
+        if let Err(error) = &mut answer {
+            self.cancel.name_cause(error);
+        }
+        self.stop_time();
         answer
     }
 
@@ -510,7 +517,9 @@ impl Session {
     fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let texts = RowTexts::default();
-        let context = Context { params, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
+        let arrays = array::read_arguments(&prepared.params, params)?;
+        let context =
+            Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
         sink.begin(prepared)?;
         let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
         let tag = match &prepared.kind {
@@ -536,17 +545,22 @@ impl Session {
         if self.failed {
             return Err(in_failed_block());
         }
+        self.start_time()?;
         self.open_block();
         self.begin()?;
         self.check_writes(prepared)?;
         // It runs until its last data, or until it fails. A cancel request between two pieces of data reaches the next
         // one.
         self.cancel.begin_running();
-        let (_, copy) = self.lock_planned(prepared, |plan, tx| {
+        let locked = self.lock_planned(prepared, |plan, tx| {
             let copy = CopyIn::new(plan)
                 .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
             copy.lock(tx)?;
             Ok(copy)
+        });
+        let (_, copy) = locked.map_err(|mut error| {
+            self.cancel.name_cause(&mut error);
+            error
         })?;
         Ok(copy)
     }
@@ -560,10 +574,15 @@ impl Session {
         let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
             return Err(SqlError::new(SqlState::Internal, "a COPY has outlived its transaction"));
         };
-        let answer = if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
+        let mut answer =
+            if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
         let goes_on = matches!(answer, Ok(None));
+        if let Err(error) = &mut answer {
+            self.cancel.name_cause(error);
+        }
         if !goes_on {
             self.cancel.end_running();
+            self.stop_time();
         }
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;

@@ -18,6 +18,8 @@ mod ddl;
 mod execute;
 mod setting_store;
 mod settings;
+mod time_limit;
+mod timeouts;
 mod utility;
 
 use std::sync::Arc;
@@ -65,6 +67,19 @@ impl std::fmt::Display for Tag {
             Tag::Rows(word, rows) => write!(f, "{word} {rows}"),
         }
     }
+}
+
+/// What a statement drops of that which the session's owner keeps for the client: prepared statements and portals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Closing {
+    /// The prepared statement of this name.
+    Statement(String),
+    /// All prepared statements that have a name.
+    Statements,
+    /// The portal of this name.
+    Portal(String),
+    /// All portals but the one that runs.
+    Portals,
 }
 
 /// A statement that was read but not yet bound: its syntax is right.
@@ -116,6 +131,9 @@ pub struct Session {
     /// The savepoint, by its number, to which a rollback went back: portals with rows read behind it were closed. 0 for
     /// all portals.
     portals_closed: Option<u64>,
+    closings: Vec<Closing>,
+    /// Whether the time of a statement is limited and runs.
+    timed: bool,
     /// Statements run in this block.
     statements: usize,
     now: i64,
@@ -151,6 +169,8 @@ impl Session {
             savepoints: Vec::new(),
             savepoints_made: 0,
             portals_closed: None,
+            closings: Vec::new(),
+            timed: false,
             statements: 0,
             now: 0,
             notices: Vec::new(),
@@ -176,10 +196,19 @@ impl Session {
         self.block == Block::Implicit
     }
 
-    /// Whether there are notices, changed settings or closed portals to take.
+    /// Whether there are notices, changed settings, closed portals or closings to take.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.notices.is_empty() || !self.status_changes.is_empty() || self.portals_closed.is_some()
+        !self.notices.is_empty()
+            || !self.status_changes.is_empty()
+            || self.portals_closed.is_some()
+            || !self.closings.is_empty()
+    }
+
+    /// What the statement that has run drops of that which the session's owner keeps. It is dropped at once, whatever
+    /// becomes of the transaction.
+    pub fn take_closings(&mut self) -> Vec<Closing> {
+        std::mem::take(&mut self.closings)
     }
 
     /// The number of the newest savepoint, behind which a portal is opened now, or reads now.

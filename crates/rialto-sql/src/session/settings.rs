@@ -9,6 +9,7 @@ use rialto::Durability;
 use rialto::io::FOR_EVER;
 
 use super::block::cut;
+use super::timeouts;
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name, SetValue};
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub willing_to_wait: Option<Duration>,
     /// `lock_timeout`: the longest wait for one lock.
     pub lock_timeout: Duration,
+    /// `statement_timeout`: the longest time of one statement; zero for no limit.
+    pub statement_timeout: Duration,
     /// `default_transaction_read_only`.
     pub read_only: bool,
     /// `client_encoding`, one of two words for the same bytes.
@@ -45,6 +48,7 @@ impl Default for Settings {
             commit_stall: None,
             willing_to_wait: None,
             lock_timeout: rialto::Options::default().lock_timeout,
+            statement_timeout: Duration::ZERO,
             read_only: false,
             client_encoding: "UTF8",
             notices: true,
@@ -54,7 +58,7 @@ impl Default for Settings {
 }
 
 /// Settings that can be read and take no value but their own.
-const FIXED: [(&str, &str); 16] = [
+const FIXED: [(&str, &str); 15] = [
     ("server_version", crate::SERVER_VERSION),
     ("server_version_num", "150000"),
     ("server_encoding", "UTF8"),
@@ -69,7 +73,6 @@ const FIXED: [(&str, &str); 16] = [
     ("synchronize_seqscans", "off"),
     ("row_security", "off"),
     ("search_path", "public"),
-    ("statement_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
 ];
 
@@ -86,12 +89,13 @@ const WAIT: &str = "milliseconds, or a number with us, ms, s or min, at most 60s
 const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
 
 /// Settings that can be set.
-const CHANGEABLE: [&str; 10] = [
+const CHANGEABLE: [&str; 11] = [
     "application_name",
     "rialto.durability",
     "rialto.commit_stall",
     "rialto.willing_to_wait",
     "lock_timeout",
+    "statement_timeout",
     "default_transaction_read_only",
     "transaction_read_only",
     "client_encoding",
@@ -146,8 +150,9 @@ impl Settings {
             "rialto.willing_to_wait" => self.willing_to_wait.map_or("default".to_string(), show_wait),
             "lock_timeout" => match self.lock_timeout {
                 FOR_EVER => "0".to_string(),
-                limit => show_wait(limit),
+                limit => timeouts::show(limit),
             },
+            "statement_timeout" => timeouts::show(self.statement_timeout),
             "default_transaction_read_only" => on(self.read_only),
             "transaction_read_only" => on(read_only),
             "client_encoding" => self.client_encoding.to_string(),
@@ -195,8 +200,18 @@ impl Settings {
             "lock_timeout" => {
                 self.lock_timeout = match text {
                     None => default.lock_timeout,
-                    Some(text) => duration(text)
-                        .ok_or_else(|| wrong(text, "milliseconds, or a number with ms, s or min"))?,
+                    Some(text) => {
+                        match timeouts::parse(text).ok_or_else(|| wrong(text, timeouts::NOTATION))? {
+                            Duration::ZERO => FOR_EVER,
+                            limit => limit,
+                        }
+                    }
+                }
+            }
+            "statement_timeout" => {
+                self.statement_timeout = match text {
+                    None => default.statement_timeout,
+                    Some(text) => timeouts::parse(text).ok_or_else(|| wrong(text, timeouts::NOTATION))?,
                 }
             }
             "default_transaction_read_only" => {
@@ -207,10 +222,12 @@ impl Settings {
             }
             "client_encoding" => {
                 let text = text.unwrap_or(default.client_encoding);
-                self.client_encoding = match text.to_ascii_uppercase().replace('-', "").as_str() {
+                // As in PostgreSQL, only letters and digits count: asyncpg sends quotes.
+                let counts = text.chars().filter(char::is_ascii_alphanumeric);
+                self.client_encoding = match counts.collect::<String>().to_ascii_uppercase().as_str() {
                     "UTF8" | "UNICODE" => "UTF8",
-                    "SQL_ASCII" => "SQL_ASCII",
-                    other => return Err(wrong(other, "UTF8")),
+                    "SQLASCII" => "SQL_ASCII",
+                    _ => return Err(wrong(text, "UTF8")),
                 };
             }
             "client_min_messages" => {
@@ -334,14 +351,6 @@ fn time(text: &str) -> Option<Duration> {
         _ => return None,
     };
     number.checked_mul(unit_us).map(Duration::from_micros)
-}
-
-/// A time-out; zero means none.
-fn duration(text: &str) -> Option<Duration> {
-    match time(text)? {
-        Duration::ZERO => Some(FOR_EVER),
-        limit => Some(limit.min(FOR_EVER)),
-    }
 }
 
 /// A wait for a group commit.

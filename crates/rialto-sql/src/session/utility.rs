@@ -6,12 +6,13 @@ use rialto::row::Value;
 use rialto::{BackupOptions, Error, GroupCommitDesign};
 
 use super::block::{Block, NamedSavepoint};
+use super::cache::PlanCache;
 use super::setting_store::SettingStore;
 use super::settings;
-use super::{Session, Tag};
+use super::{Closing, Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
-use crate::parse::{Access, Modes, Name, SetScope, SetValue, Statement};
+use crate::parse::{Access, Discard, Modes, Name, SetScope, SetValue, Statement};
 use crate::prepared::Prepared;
 use crate::run::RowSink;
 use crate::values::SqlType;
@@ -129,6 +130,24 @@ impl Session {
                 }
                 Ok(Tag::Word("RESET"))
             }
+            Statement::Deallocate(name) => {
+                let (closing, tag) = match name {
+                    Some(name) => (Closing::Statement(name.text.clone()), "DEALLOCATE"),
+                    None => (Closing::Statements, "DEALLOCATE ALL"),
+                };
+                self.closings.push(closing);
+                Ok(Tag::Word(tag))
+            }
+            Statement::Close(name) => {
+                let (closing, tag) = match name {
+                    Some(name) => (Closing::Portal(name.text.clone()), "CLOSE CURSOR"),
+                    None => (Closing::Portals, "CLOSE CURSOR ALL"),
+                };
+                self.closings.push(closing);
+                Ok(Tag::Word(tag))
+            }
+            Statement::Discard(what) => self.discard(*what),
+            Statement::Unlisten => Ok(Tag::Word("UNLISTEN")),
             Statement::Show(name) => {
                 match name {
                     Some(name) => sink.row(plan, &[Value::Text(self.show(&name.text))])?,
@@ -158,6 +177,29 @@ impl Session {
                 self.define(other)
             }
         }
+    }
+
+    fn discard(&mut self, what: Discard) -> Result<Tag> {
+        match what {
+            Discard::All => {
+                self.refuse_in_block("DISCARD ALL")?;
+                self.change_settings(SettingStore::reset_all)?;
+                self.forget_plans();
+                let tag = self.done_for_good("DISCARD ALL")?;
+                self.closings.extend([Closing::Portals, Closing::Statements]);
+                Ok(tag)
+            }
+            Discard::Plans => {
+                self.forget_plans();
+                Ok(Tag::Word("DISCARD PLANS"))
+            }
+            Discard::Sequences => Ok(Tag::Word("DISCARD SEQUENCES")),
+            Discard::Temp => Ok(Tag::Word("DISCARD TEMP")),
+        }
+    }
+
+    fn forget_plans(&mut self) {
+        (self.cache, self.lifted) = (PlanCache::default(), PlanCache::default());
     }
 
     fn refuse_in_block(&self, command: &str) -> Result<()> {

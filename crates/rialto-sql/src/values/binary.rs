@@ -3,7 +3,7 @@
 use rialto::fault_injection;
 use rialto::row::{Decimal, Value};
 
-use super::{SqlType, text};
+use super::{SqlType, array, text};
 use crate::error::{Result, SqlError, SqlState};
 
 /// Days from 1970-01-01 to 2000-01-01, from which PostgreSQL counts.
@@ -76,7 +76,7 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlError::new(SqlState::DatetimeOverflow, message)
     };
     Ok(match sql_type {
-        SqlType::Unknown | SqlType::Text => Value::Text(utf8(bytes)?.to_string()),
+        SqlType::Unknown | SqlType::Text | SqlType::Void => Value::Text(utf8(bytes)?.to_string()),
         SqlType::Char(_) => Value::Text(utf8(bytes)?.trim_end_matches(' ').to_string()),
         SqlType::Bool => match bytes {
             [0] => Value::Bool(false),
@@ -107,6 +107,10 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
                 text::is_moment(*moment) || fault_injection::is_on("binary-dates-without-bounds")
             });
             Value::Timestamp(moment.ok_or_else(out_of_range)?)
+        }
+        SqlType::Array(element) => {
+            array::read_binary(*element, bytes, &mut |_| Ok(()))?;
+            Value::Bytes(bytes.to_vec())
         }
     })
 }

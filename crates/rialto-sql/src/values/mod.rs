@@ -3,6 +3,7 @@
 //! [`SqlType`] is the type of an expression or a column; [`text`] and [`binary`] are the two forms on the wire (COPY
 //! uses text as well). Invariant: the printed form of a value reads back as that value, in both forms.
 
+pub mod array;
 pub mod binary;
 pub mod text;
 
@@ -37,9 +38,32 @@ pub enum SqlType {
     Timestamp,
     /// `timestamp with time zone`; the time zone is always UTC.
     TimestampTz,
+    /// An array of this plain type: of an argument only.
+    Array(&'static SqlType),
+    /// `void`: the empty text of a function that is called for its effect.
+    Void,
 }
 
 impl SqlType {
+    /// The type of an array of values of this type.
+    pub fn array(self) -> SqlType {
+        SqlType::Array(match self {
+            SqlType::Unknown | SqlType::Text | SqlType::Void => &SqlType::Text,
+            SqlType::Bool => &SqlType::Bool,
+            SqlType::Int2 => &SqlType::Int2,
+            SqlType::Int4 => &SqlType::Int4,
+            SqlType::Int8 => &SqlType::Int8,
+            SqlType::Float8 => &SqlType::Float8,
+            SqlType::Decimal(_) => &SqlType::Decimal(None),
+            SqlType::Char(_) => &SqlType::Char(None),
+            SqlType::Bytes => &SqlType::Bytes,
+            SqlType::Date => &SqlType::Date,
+            SqlType::Timestamp => &SqlType::Timestamp,
+            SqlType::TimestampTz => &SqlType::TimestampTz,
+            SqlType::Array(element) => element,
+        })
+    }
+
     /// The type of a column.
     pub fn of_column(column: ColumnType) -> SqlType {
         match column {
@@ -75,6 +99,8 @@ impl SqlType {
             SqlType::Date => "date".into(),
             SqlType::Timestamp => "timestamp without time zone".into(),
             SqlType::TimestampTz => "timestamp with time zone".into(),
+            SqlType::Array(element) => format!("{}[]", element.name()),
+            SqlType::Void => "void".into(),
         }
     }
 
@@ -93,6 +119,21 @@ impl SqlType {
             SqlType::Timestamp => 1114,
             SqlType::TimestampTz => 1184,
             SqlType::Decimal(_) => 1700,
+            SqlType::Array(element) => match element {
+                SqlType::Bool => 1000,
+                SqlType::Bytes => 1001,
+                SqlType::Int2 => 1005,
+                SqlType::Int4 => 1007,
+                SqlType::Char(_) => 1014,
+                SqlType::Int8 => 1016,
+                SqlType::Float8 => 1022,
+                SqlType::Timestamp => 1115,
+                SqlType::Date => 1182,
+                SqlType::TimestampTz => 1185,
+                SqlType::Decimal(_) => 1231,
+                SqlType::Unknown | SqlType::Text | SqlType::Void | SqlType::Array(_) => 1009,
+            },
+            SqlType::Void => 2278,
         }
     }
 
@@ -112,6 +153,18 @@ impl SqlType {
             1114 => SqlType::Timestamp,
             1184 => SqlType::TimestampTz,
             1700 => SqlType::Decimal(None),
+            1000 => SqlType::Bool.array(),
+            1001 => SqlType::Bytes.array(),
+            1005 => SqlType::Int2.array(),
+            1007 => SqlType::Int4.array(),
+            1009 | 1015 => SqlType::Text.array(),
+            1014 => SqlType::Char(None).array(),
+            1016 => SqlType::Int8.array(),
+            1021 | 1022 => SqlType::Float8.array(),
+            1115 => SqlType::Timestamp.array(),
+            1182 => SqlType::Date.array(),
+            1185 => SqlType::TimestampTz.array(),
+            1231 => SqlType::Decimal(None).array(),
             _ => return None,
         })
     }
@@ -121,7 +174,7 @@ impl SqlType {
         match self {
             SqlType::Bool => 1,
             SqlType::Int2 => 2,
-            SqlType::Int4 | SqlType::Date => 4,
+            SqlType::Int4 | SqlType::Date | SqlType::Void => 4,
             SqlType::Int8 | SqlType::Float8 | SqlType::Timestamp | SqlType::TimestampTz => 8,
             _ => -1,
         }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use rialto::fault_injection;
 use rialto::row::{Date, Decimal, Timestamp, Value};
 
-use super::{SqlType, binary};
+use super::{SqlType, array, binary};
 use crate::error::{Result, SqlError, SqlState};
 
 /// Appends a value's text; `None`, and nothing appended, for null.
@@ -118,7 +118,7 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
     let bad = || bad_text(sql_type, text);
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match sql_type {
-        SqlType::Unknown | SqlType::Text => Value::Text(text.to_string()),
+        SqlType::Unknown | SqlType::Text | SqlType::Void => Value::Text(text.to_string()),
         SqlType::Char(_) => Value::Text(text.trim_end_matches(' ').to_string()),
         SqlType::Bool => Value::Bool(parse_bool(trimmed).ok_or_else(bad)?),
         SqlType::Int2 => Value::Int2(parse_integer(sql_type, text, trimmed)?),
@@ -135,14 +135,21 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
                 .parse::<Date>()
                 .map(|date| date.0)
                 .ok()
-                .or_else(|| i32::try_from(parse_moment(trimmed)?.div_euclid(MICROS_PER_DAY)).ok());
+                .or_else(|| i32::try_from(parse_moment(trimmed)?.0.div_euclid(MICROS_PER_DAY)).ok());
             let day = day.ok_or_else(|| bad_time(sql_type, text))?;
             Value::Date(Some(day).filter(|day| is_date(*day)).ok_or_else(|| far_time(sql_type, text))?)
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
-            let moment = parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?;
+            let (moment, zone) = parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?;
+            // Without time zone a zone that is written is ignored, as in PostgreSQL. Drivers write their machine's.
+            let moment = if sql_type == SqlType::TimestampTz { moment - zone } else { moment };
             let moment = Some(moment).filter(|moment| is_moment(*moment));
             Value::Timestamp(moment.ok_or_else(|| far_time(sql_type, text))?)
+        }
+        // An array stays as it came. Its elements are read when its statement runs.
+        SqlType::Array(element) => {
+            array::read_text(*element, text, &mut |_| Ok(()))?;
+            Value::Text(text.to_string())
         }
     })
 }
@@ -164,18 +171,42 @@ pub(super) fn is_moment(moment: i64) -> bool {
 /// Microseconds in a day.
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// A timestamp, UTC, whose zone may be written as `Z`, `UTC` or an offset of zero.
-fn parse_moment(text: &str) -> Option<i64> {
+/// A timestamp as it is written, and how far its zone is ahead of UTC, both in microseconds. The zone may be left out, or
+/// written as `Z`, `UTC` or an offset.
+fn parse_moment(text: &str) -> Option<(i64, i64)> {
     let (text, era) = match text.strip_suffix(" BC") {
         Some(text) => (text, " BC"),
         None => (text, ""),
     };
-    let plain = ["+00:00", "+00", "-00", "Z", "z", " UTC", " utc"]
-        .iter()
-        // A date alone that ends in "-00" is no date.
-        .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':')))
-        .unwrap_or(text);
-    format!("{plain}{era}").parse::<Timestamp>().ok().map(|moment| moment.0)
+    let (plain, zone) = split_zone(text)?;
+    let moment = format!("{}{era}", plain.trim_end()).parse::<Timestamp>().ok()?;
+    Some((moment.0, zone * 1_000_000))
+}
+
+/// The text before a zone, and the zone's offset in seconds; `None` if what looks like a zone is none.
+fn split_zone(text: &str) -> Option<(&str, i64)> {
+    // The end of a date alone is no zone. After a blank it has one: JDBC writes dates so.
+    let may_have_zone = |plain: &str| plain.contains(':') || plain.ends_with(' ');
+    let utc = ["Z", "z", " UTC", " utc"].iter().find_map(|zone| text.strip_suffix(zone));
+    if let Some(plain) = utc.filter(|plain| may_have_zone(plain)) {
+        return Some((plain, 0));
+    }
+    let Some(sign) = text.rfind(['+', '-']).filter(|&sign| may_have_zone(&text[..sign])) else {
+        return Some((text, 0));
+    };
+    let (plain, zone) = text.split_at(sign);
+    let mut digits = zone[1..].replace(':', "");
+    if digits.len() == 1 {
+        digits.insert(0, '0');
+    }
+    let is_offset = matches!(digits.len(), 2 | 4 | 6) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let part = |at: usize| digits.get(at..at + 2).map_or(Ok(0), str::parse::<i64>).ok();
+    let (hours, minutes, seconds) = (part(0)?, part(2)?, part(4)?);
+    if !is_offset || hours > 15 || minutes > 59 || seconds > 59 {
+        return None;
+    }
+    let offset = hours * 3_600 + minutes * 60 + seconds;
+    Some((plain, if zone.starts_with('-') { -offset } else { offset }))
 }
 
 fn parse_bool(text: &str) -> Option<bool> {
@@ -378,6 +409,20 @@ mod tests {
         );
         assert_eq!(parse(SqlType::Date, "1970-01-02").unwrap(), Value::Date(1));
         assert_eq!(parse(SqlType::Date, "1970-01-02 23:00:00").unwrap(), Value::Date(1));
+        assert_eq!(parse(SqlType::Date, "1970-01-02 +00").unwrap(), Value::Date(1));
+        assert_eq!(parse(SqlType::Timestamp, "1970-01-01 +00").unwrap(), Value::Timestamp(0));
+        assert_eq!(parse(SqlType::Date, "0001-12-31 +00 BC").unwrap(), Value::Date(-719_163));
+        assert_eq!(parse(SqlType::Date, "1970-01-02 +01").unwrap(), Value::Date(1));
+        for (text, here, in_utc) in [
+            ("1970-01-01 02:00:00.5+01", 7_200_500_000, 3_600_500_000),
+            ("1970-01-01 02:00:00-03:30", 7_200_000_000, 19_800_000_000),
+            ("1970-01-01 02:00:00+0100", 7_200_000_000, 3_600_000_000),
+            ("1970-01-01 02:00:00+1", 7_200_000_000, 3_600_000_000),
+            ("1970-01-01 02:00:00Z", 7_200_000_000, 7_200_000_000),
+        ] {
+            assert_eq!(parse(SqlType::Timestamp, text).unwrap(), Value::Timestamp(here), "{text}");
+            assert_eq!(parse(SqlType::TimestampTz, text).unwrap(), Value::Timestamp(in_utc), "{text}");
+        }
     }
 
     #[test]
@@ -388,6 +433,10 @@ mod tests {
         assert_eq!(code(SqlType::Int4, "1.5"), "22P02");
         assert_eq!(code(SqlType::Bool, "maybe"), "22P02");
         assert_eq!(code(SqlType::Timestamp, "yesterday"), "22007");
+        for zone in ["+16", "+01:60", "+a1", "-", "+010203.5"] {
+            let text = format!("1970-01-01 00:00:00{zone}");
+            assert_eq!(parse(SqlType::TimestampTz, &text).unwrap_err().sqlstate.code(), "22007", "{zone}");
+        }
         assert_eq!(code(SqlType::Bytes, "\\x0"), "22P02");
     }
 }

@@ -98,6 +98,21 @@ fn a_text_that_no_key_holds_is_repeatable() {
     stays(&look, &["drop table s", "create table s (k text)", &insert]);
 }
 
+/// No value of the list is one that a row's key can have.
+#[test]
+fn a_list_of_keys_that_no_row_has_keeps_its_table() {
+    let long = |letter: &str| format!("'{}'", letter.repeat(2_000));
+    let (one, other) = (long("x"), long("y"));
+    let insert = format!("insert into s values ({one})");
+    for look in ["select count(*) from s", "delete from s", "update s set k = ''"] {
+        let look = format!("{look} where k in ({one}, {other})");
+        stays(&look, &["drop table s", "create table s (k text)", &insert]);
+    }
+    let again =
+        ["drop table t", "create table t (id bigint primary key)", "insert into t values (99999999999)"];
+    stays("select count(*) from t where id = any('{99999999999,99999999998}'::bigint[])", &again);
+}
+
 #[test]
 fn what_a_delete_did_not_find_stays_absent() {
     let again =

@@ -1,5 +1,6 @@
 //! SQL, from its text to rows and errors, on databases in memory.
 
+mod arrays;
 mod bounds;
 mod definitions;
 mod docs;

@@ -18,10 +18,11 @@ use crate::seeds::for_a_while;
 type Written = (&'static str, Option<&'static str>);
 
 /// Each setting, its value at the start, and values to set.
-const SETTINGS: [(&str, &str, &[Written]); 6] = [
+const SETTINGS: [(&str, &str, &[Written]); 7] = [
     ("application_name", "", &[("'a'", Some("a")), ("'b'", Some("b"))]),
     (LEVEL, "default", &[("'memory'", Some("memory")), ("'disk'", Some("disk")), ("'paper'", None)]),
-    (TIMEOUT, LONG, &[("'1ms'", Some("1ms")), ("'60min'", Some("3600s")), ("'soon'", None)]),
+    (TIMEOUT, LONG, &[("'1ms'", Some("1ms")), ("'60min'", Some(LONG)), ("'soon'", None)]),
+    ("statement_timeout", "0", &[("'60min'", Some("1h")), ("'0'", Some("0")), ("'soon'", None)]),
     (READ_ONLY, "off", &BOOLEANS),
     ("client_min_messages", "notice", &[("warning", Some("warning")), ("notice", Some("notice"))]),
     ("extra_float_digits", "1", &[("3", Some("3")), ("2", Some("2")), ("0", None)]),
@@ -42,7 +43,7 @@ const TIMEOUT: &str = "lock_timeout";
 /// Longer than a wait of a millisecond takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// As it is shown.
-const LONG: &str = "3600s";
+const LONG: &str = "1h";
 const READ_ONLY: &str = "default_transaction_read_only";
 const ACCESS: &str = "transaction_read_only";
 

@@ -103,6 +103,7 @@ fn every_setting_goes_back_with_a_rollback_and_with_one_to_a_savepoint() {
         ("rialto.commit_stall", "'1ms'"),
         ("rialto.willing_to_wait", "'1ms'"),
         ("lock_timeout", "'3s'"),
+        ("statement_timeout", "'3h'"),
         ("default_transaction_read_only", "on"),
         ("transaction_read_only", "on"),
         ("client_encoding", "'sql_ascii'"),

@@ -1,13 +1,15 @@
 //! [`DirectoryHolder`]: which process has a data directory open, as far as the directory tells.
 //!
 //! A process that has locked a directory writes a *mark* into the file `lock`: its number, when it began, under which
-//! boot, and where it serves the database, if it does. It removes the mark before it unlocks the directory. The mark
+//! boot, in which namespace of numbers, and where it serves the database, if it does. It removes the mark before it unlocks the directory. The mark
 //! decides nothing: only the lock does. So a mark that is missing, old, or cut has no other effect than that the holder
 //! is not named.
 //!
 //! Invariant: a process is named only if it is alive and is the one that wrote the mark. Numbers of processes come
-//! again, therefore the mark has the time at which the process began, in the kernel's ticks since the boot. A process
-//! that died leaves its mark; until the next holder has written its own, nothing is named.
+//! again, therefore the mark has the time at which the process began, in the kernel's ticks since the boot. Each
+//! container has a namespace of numbers of its own, in which the same number is another process, and two containers
+//! can begin in the same tick; so the mark has the namespace, and a process of another one is not named. A process that
+//! died leaves its mark; until the next holder has written its own, nothing is named.
 
 use std::fmt;
 use std::fs;
@@ -42,25 +44,40 @@ fn began(process: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// The mark of this process.
+/// The namespace of the numbers of processes that this process sees; `-` if the system does not tell.
+fn namespace() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").ok();
+    link.and_then(|link| link.into_os_string().into_string().ok()).unwrap_or_else(|| "-".to_owned())
+}
+
+/// The mark of this process. An address with control characters is left out.
 pub(super) fn mark(boot: u128, address: Option<&str>) -> String {
     let process = std::process::id();
     let began = began(process).unwrap_or_default();
-    let address = address.unwrap_or_default().replace('\n', " ");
-    format!("{process} {began} {boot:032x}\n{address}\n")
+    let address = address.filter(|address| is_one_line(address)).unwrap_or_default();
+    format!("{process} {began} {boot:032x} {}\n{address}\n", namespace())
+}
+
+/// Whether the text can be told as it is: a lock file may have any bytes.
+fn is_one_line(text: &str) -> bool {
+    !text.contains(char::is_control)
 }
 
 impl DirectoryHolder {
     /// The process that wrote this mark, if it is alive.
     pub(super) fn of_mark(mark: &str, boot: u128) -> Option<DirectoryHolder> {
-        let mut lines = mark.lines();
-        let mut words = lines.next()?.split(' ');
+        // A mark that is cut ends in no line break: the rest of its address would be a wrong one.
+        let (first, address) = mark.strip_suffix('\n')?.split_once('\n')?;
+        let mut words = first.split(' ');
         let (process, started) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let marked_boot = u128::from_str_radix(words.next()?, 16).ok()?;
-        if marked_boot != boot || began(process)? != started {
+        if marked_boot != boot || words.next()? != namespace() || began(process)? != started {
             return None;
         }
-        let address = lines.next().filter(|address| !address.is_empty()).map(str::to_owned);
+        if !is_one_line(address) {
+            return None;
+        }
+        let address = Some(address).filter(|address| !address.is_empty()).map(str::to_owned);
         Some(DirectoryHolder { process, command: command(process), address })
     }
 
@@ -140,7 +157,11 @@ mod tests {
             ("of an earlier boot", own.as_str(), 8),
             ("of a process that had this number before", &own.replacen(' ', " 1", 1), 7),
             ("empty", "", 7),
+            ("of another namespace", &own.replacen("pid:[", "pid:[1", 1), 7),
             ("cut", &own[..own.len() / 4], 7),
+            ("cut in its address", &own[..own.len() - 3], 7),
+            ("cut before its last byte", &own[..own.len() - 1], 7),
+            ("with a control character", &own.replacen("127", "\u{1b}[2J127", 1), 7),
             ("foreign", "pid 12", 7),
         ] {
             assert_eq!(DirectoryHolder::of_mark(text, boot), None, "{what}");
@@ -148,10 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_not_one_line_is_left_out() {
+        for address in ["127.0.0.1:1\nx", "127.0.0.1:1\rx"] {
+            assert_eq!(DirectoryHolder::of_mark(&mark(7, Some(address)), 7).expect("it lives").address, None);
+        }
+    }
+
+    #[test]
     fn a_process_that_has_ended_is_not_named() {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let began = began(child.id()).expect("it lives");
-        let mark = format!("{} {began} 7\n\n", child.id());
+        let mark = format!("{} {began} 7 {}\n\n", child.id(), namespace());
         let named = DirectoryHolder::of_mark(&mark, 7);
         assert!(named.is_some_and(|holder| holder.process == child.id()));
         child.kill().unwrap();

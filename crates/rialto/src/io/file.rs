@@ -53,8 +53,9 @@ impl FileDisk {
 
     /// Locks the file `lock` and then the directory, and marks them as this process's.
     fn lock_files(&self) -> DiskResult<HeldDirectory> {
+        // No link is followed: the mark would overwrite a file elsewhere.
         let file = self
-            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
+            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW)
             .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
         let file = Locked::lock(file).map_err(|(error, file)| match error {
             Errno::WOULDBLOCK => {
@@ -529,6 +530,17 @@ mod tests {
         assert!(error.is_locked(), "{error}");
         drop(lock);
         drop(disk.lock().unwrap());
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_is_refused_and_its_target_stays() {
+        let scratch = ScratchDirectory::new("lock-link");
+        let disk = FileDisk::create(scratch.0.join("data")).unwrap();
+        let target = scratch.0.join("target");
+        fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, scratch.0.join("data/lock")).unwrap();
+        assert!(!disk.lock().unwrap_err().is_locked());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
     }
 
     #[test]

@@ -67,9 +67,16 @@ impl MachineMemory {
 
 /// The limits of the groups that this process is in, of one version.
 fn limits(root: &Path, version: &str, file: &str) -> Vec<(u64, PathBuf)> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    // Names of directories need not be UTF-8: one mount of such a name does not hide the others.
+    let read = |path: &str| {
+        let bytes = fs::read(root.join(path)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
     let Some(group) = group(&read("proc/self/cgroup"), version) else { return Vec::new() };
-    let Some(mount) = mount(&read("proc/self/mountinfo"), version) else { return Vec::new() };
+    let mounts = mounts(&read("proc/self/mountinfo"), version);
+    // There may be mounts of other groups beside.
+    let of_group = mounts.iter().find(|mount| group.starts_with(&mount.root));
+    let Some(mount) = of_group.or(mounts.first()) else { return Vec::new() };
     // A container may see its own group as the root of the mount, and its name as it is outside.
     let below = group.strip_prefix(&mount.root).unwrap_or(Path::new(""));
     let mount = root.join(mount.at.strip_prefix("/").unwrap_or(&mount.at));
@@ -97,16 +104,37 @@ fn group(text: &str, version: &str) -> Option<PathBuf> {
 }
 
 /// Where the groups of this version are mounted; of version 1, those of the memory controller.
-fn mount(text: &str, version: &str) -> Option<Mount> {
-    text.lines().find_map(|line| {
+fn mounts(text: &str, version: &str) -> Vec<Mount> {
+    let mounts = text.lines().filter_map(|line| {
         let (before, behind) = line.split_once(" - ")?;
         let mut behind = behind.split(' ');
         let (kind, options) = (behind.next()?, behind.nth(1)?);
         let has_memory = version == "cgroup2" || options.split(',').any(|option| option == "memory");
         let mut before = before.split(' ').skip(3);
         let (root, at) = (before.next()?, before.next()?);
-        (kind == version && has_memory).then(|| Mount { root: PathBuf::from(root), at: PathBuf::from(at) })
-    })
+        (kind == version && has_memory).then(|| Mount { root: unescaped(root), at: unescaped(at) })
+    });
+    mounts.collect()
+}
+
+/// A path of `mountinfo`, which has blanks, line breaks and backslashes as a backslash and three octal digits.
+fn unescaped(text: &str) -> PathBuf {
+    let mut parts = text.split('\\');
+    let mut path = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                path.push(char::from(code));
+                path.push_str(&part[3..]);
+            }
+            None => {
+                path.push('\\');
+                path.push_str(part);
+            }
+        }
+    }
+    PathBuf::from(path)
 }
 
 #[cfg(test)]
@@ -118,6 +146,12 @@ mod tests {
 
     /// The least of 8 GiB and of the limits in these files.
     fn least(name: &str, files: &[(&str, &str)]) -> (u64, Option<String>) {
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
+        least_of_bytes(name, &files)
+    }
+
+    /// As [`least`], of files that need not be text.
+    fn least_of_bytes(name: &str, files: &[(&str, &[u8])]) -> (u64, Option<String>) {
         let scratch = ScratchDirectory::new(name);
         for (path, text) in files {
             let path = scratch.0.join(path);
@@ -154,6 +188,26 @@ mod tests {
         assert_eq!(least("cgroup-root", &[MOUNT_2, IN_SERVICE, root]), (3 * GIB, Some(root.0.to_owned())));
         let larger = least("cgroup-larger", &[MOUNT_2, IN_SERVICE, (OWN, "17179869184\n")]);
         assert_eq!(larger, (8 * GIB, None), "the machine has less");
+    }
+
+    #[test]
+    fn mounts_of_other_groups_and_of_odd_names_hide_nothing() {
+        let (path, text) = MOUNT_2;
+        let odd = [b"19 1 0:9 / /mnt/\xff rw - tmpfs tmpfs rw\n", text.as_bytes()].concat();
+        let own = (OWN, &b"1073741824\n"[..]);
+        let in_service = (IN_SERVICE.0, IN_SERVICE.1.as_bytes());
+        assert_eq!(
+            least_of_bytes("cgroup-odd", &[(path, &odd), in_service, own]),
+            (GIB, Some(OWN.to_owned()))
+        );
+        let other = ("mnt/other/memory.max", "2147483648\n");
+        let text = format!("19 1 0:9 /other.slice /mnt/other rw - cgroup2 cgroup2 rw\n{text}");
+        let found = least("cgroup-other", &[(path, &text), IN_SERVICE, other, (OWN, "1073741824\n")]);
+        assert_eq!(found, (GIB, Some(OWN.to_owned())));
+        let mount = "30 22 0:26 / /mnt/control\\040groups rw - cgroup2 cgroup2 rw\n";
+        let own = "mnt/control groups/system.slice/rialto.service/memory.max";
+        let found = least("cgroup-blank", &[(path, mount), IN_SERVICE, (own, "1073741824\n")]);
+        assert_eq!(found, (GIB, Some(own.to_owned())));
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn a_run_in_which_one_transaction_did_more_than_it_said_is_called_inconsistent()
 #[test]
 fn a_run_in_which_a_row_was_damaged_is_called_inconsistent() {
     let args = args(
-        "tatp --disk memory --subscribers 150 --clients 2 --warmup 0.2 --seconds 0.2 --memory-bytes 100000000 --json",
+        "tatp --disk memory --subscribers 150 --clients 2 --warmup 0.2 --seconds 1 --memory-bytes 100000000 --json",
     );
     let shape = tatp::Shape { subscribers: 150 };
     for (left, consistent) in [(100, false), (u64::MAX, true)] {

@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, PATIENCE, tags};
@@ -62,7 +63,11 @@ impl Postgres {
             println!("skipped: PostgreSQL is not installed");
             return None;
         };
-        let directory = std::env::temp_dir().join(format!("rialto-beside-postgres-{}", std::process::id()));
+        // Tests of one process run beside each other.
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("rialto-beside-postgres-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir(&directory).expect("a temporary directory");
         if is_root() {

@@ -126,6 +126,8 @@ pub struct LoadOutcome {
     pub responses: Vec<Duration>,
     /// By client: the longest time that one of the commits measured was queued before it was durable.
     pub longest_commits: Vec<Duration>,
+    /// By client: how many of the commits measured it made, and their response times together.
+    pub by_client: Vec<(u64, Duration)>,
     /// Groups written meanwhile.
     pub groups: u64,
     /// Packets in the largest group.
@@ -171,6 +173,7 @@ struct Measured {
     group_sizes: [u64; GROUP_SIZE_CLASSES],
     responses: Vec<Duration>,
     longest_commits: Vec<Duration>,
+    by_client: Vec<(u64, Duration)>,
 }
 
 /// A commit that is not yet known to be durable.
@@ -198,6 +201,7 @@ impl World {
             over: AtomicBool::new(false),
             measured: Mutex::new(Measured {
                 longest_commits: vec![Duration::ZERO; clients],
+                by_client: vec![(0, Duration::ZERO); clients],
                 ..Measured::default()
             }),
         }
@@ -285,6 +289,8 @@ impl World {
             measured.responses.push(now - commit.began);
             let longest = &mut measured.longest_commits[client];
             *longest = (*longest).max(now - commit.queued);
+            let (count, together) = &mut measured.by_client[client];
+            (*count, *together) = (*count + 1, *together + (now - commit.began));
             if measured.responses.len() as u64 == load.commits {
                 measured.end = Some(self.moment());
                 self.over.store(true, Ordering::SeqCst);
@@ -377,6 +383,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> L
         processors_busy: (end.worked - begin.worked).as_secs_f64() / time.as_secs_f64(),
         responses,
         longest_commits: measured.longest_commits,
+        by_client: measured.by_client,
         groups: measured.groups,
         group_max: measured.group_max,
         group_sizes: measured.group_sizes,
