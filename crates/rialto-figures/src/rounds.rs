@@ -51,7 +51,9 @@ impl<S> Rounds<S> {
     pub fn against(&self, base: &Rounds<S>, figure: impl Fn(&S) -> f64) -> Interval {
         assert_eq!(self.0.len(), base.0.len(), "both have a sample of each round");
         let pairs = self.0.iter().zip(&base.0);
-        let ratios: Vec<f64> = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs)).collect();
+        // Nothing beside nothing is the same.
+        let ratio = |ours: f64, theirs: f64| if ours == theirs { 1.0 } else { ours / theirs };
+        let ratios: Vec<f64> = pairs.map(|(ours, theirs)| ratio(figure(ours), figure(theirs))).collect();
         Interval::of_median(&ratios).expect("a point has a round")
     }
 }
@@ -99,6 +101,9 @@ mod tests {
         let found = ours.against(&base, |figure| *figure);
         assert_eq!((found.low, found.median, found.high), (3.0, 3.0, 3.0));
         assert_eq!(whole(ours.spread(|figure| *figure)), ["300", "150", "600"]);
+        let none = rounds(&[0.0, 0.0, 0.0]);
+        assert_eq!(ratios(none.against(&none, |figure| *figure)), ["1.00"; 3]);
+        assert_eq!(ratios(base.against(&none, |figure| *figure)), [""; 3]);
     }
 
     #[test]

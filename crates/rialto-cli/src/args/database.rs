@@ -72,7 +72,7 @@ pub struct DatabaseArgs {
     straddling_retry_us: Option<u64>,
     /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
     /// has aborted; without it, it keeps to its order, as System M's does [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     straddling_hints: Option<bool>,
     /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end
     /// [default: none]
