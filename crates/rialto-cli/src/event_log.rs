@@ -116,8 +116,10 @@ impl EventFilter {
         thread.spawn(move || print(&lines, &counted))?;
         let log = EventLog { lines: to.clone() };
         let writer = Lines { to, left_out };
-        let layer =
-            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).log_internal_errors(false);
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .log_internal_errors(false);
         let subscriber = registry().with(self.0.clone()).with(layer);
         // Another subscriber would be this program's own: there is none.
         let _ = tracing::subscriber::set_global_default(subscriber);

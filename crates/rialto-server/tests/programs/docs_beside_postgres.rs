@@ -30,7 +30,7 @@ const DIFFERENCES: &[(&str, Differs, &str)] = &[
         Differs::Columns(&[0, 1, 3, 4, 5]),
         "`version` names Rialto, and names of users and databases are `text` (`name` in PostgreSQL)",
     ),
-    ("EXPLAIN ", Differs::All, "`EXPLAIN` says by which"),
+    ("EXPLAIN ", Differs::All, "`EXPLAIN` says which"),
     ("SHOW transaction_isolation", Differs::Columns(&[0]), SERIALIZABLE),
     ("SHOW TRANSACTION ISOLATION LEVEL", Differs::Columns(&[0]), SERIALIZABLE),
     ("SHOW default_transaction_isolation", Differs::Columns(&[0]), SERIALIZABLE),
