@@ -150,6 +150,7 @@ part figures-koda-disk 2 figures "$(pick 3 0.05)" koda-1 koda-2 koda-3
 part figures-m 16 figures "$(pick 0.5 0.01)" m-4.1 m-4.2 m-4.3 m-4.4
 part figures-dora 35 figures "$(pick 0.5 0.04)" \
     dora-1 dora-2 dora-3 dora-5 dora-6 dora-7 dora-8 dora-10 dora-11
+part ten-minutes-tickets 11 fresh --rate 60000 --clients 2 --in-flight 64 --seconds "$(pick 600 3)"
 part ten-minutes 11 fresh --rate 50% --seconds "$(pick 600 3)"
 
 [ "$only" != list ] || exit 0
