@@ -26,6 +26,9 @@
 //! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | the lock is granted |
 //! | whose group is on the disk before an earlier group | on the completion word | the earlier group has completed |
 //!
+//! In commit-stall the elected committer stalls, too, while another group is written. A committer that only waits for a
+//! log write of a few microseconds spins before it sleeps.
+//!
 //! No wake-up is lost, because of these orders (all operations on these words are sequentially consistent):
 //!
 //! - A committer's packet is queued before the committer waits. A writer drains after it took the writer word.
