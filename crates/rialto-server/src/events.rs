@@ -83,7 +83,10 @@ pub(crate) fn session_began(user: &str, database: &str, session: &Session) {
 
 /// A connection found no place.
 pub(crate) fn turned_away(connections: usize) {
-    warn!(connections, "turned away: all connections are in use");
+    static THROTTLE: Throttle = Throttle::new();
+    if let Some(left_out) = THROTTLE.due() {
+        warn!(connections, left_out, "turned away: all connections are in use");
+    }
 }
 
 /// An error goes to a client.
