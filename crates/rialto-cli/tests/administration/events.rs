@@ -274,8 +274,11 @@ fn an_archive_that_takes_no_files_is_an_error_by_default() {
     let is_told = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_told.load(Ordering::SeqCst) {
-                runs(&mut client, "update t set b = 'y' where a = 0");
+            for n in 0.. {
+                if is_told.load(Ordering::SeqCst) {
+                    break;
+                }
+                runs(&mut client, &format!("update t set b = '{n}' where a = 0"));
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         });
