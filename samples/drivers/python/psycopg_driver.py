@@ -1,6 +1,5 @@
 """psycopg 3: run with the server's address in PGHOST and PGPORT."""
 
-import datetime
 import decimal
 import threading
 
@@ -9,29 +8,13 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool
 
 from checks import Checks
+from rows import COLUMNS, row
 
 CONNINFO = "user=ann dbname=bank"
 checks = Checks(f"psycopg {psycopg.__version__}")
 
-TABLE = """create table psycopg_t (id int primary key, small smallint, big bigint, name text,
-    amount numeric(12,2), at timestamp, ok boolean, raw bytea, ratio double precision, day date)"""
+TABLE = f"create table psycopg_t {COLUMNS}"
 
-
-def row(number):
-    if number % 4 == 3:
-        return (number,) + (None,) * 9
-    return (
-        number,
-        number,
-        number << 40,
-        f"größe {number}",
-        decimal.Decimal(number) + decimal.Decimal("0.25"),
-        datetime.datetime(2026, 1, 31, 12, 30, number % 60, 123456),
-        number % 2 == 0,
-        bytes([0, number % 256, 255]),
-        number / 4,
-        datetime.date(2026, 1, 1 + number % 28),
-    )
 
 
 def sqlstate(work):
