@@ -19,6 +19,9 @@ use tracing_subscriber::registry;
 /// What is printed unless something else is asked for: errors, and why the server ends.
 pub const QUIET: &str = "error,rialto_server::shutdown=info";
 
+/// Whose events there are: a target is one of these, or a module of it.
+const TARGETS: [&str; 2] = ["rialto", "rialto_server"];
+
 /// The most lines that wait to be printed.
 const LINES_MAX: usize = 1_024;
 /// How long the end of the log waits for its lines to be printed.
@@ -97,7 +100,11 @@ impl FromStr for EventFilter {
         let expected = "expected off, error, warn, info, debug or trace, or TARGET=LEVEL, several of them with commas: \
                         info,rialto_server::events=debug";
         for part in text.split(',') {
-            let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+            let (target, level) = part.rsplit_once('=').unwrap_or((TARGETS[0], part));
+            let source = target.split("::").next().unwrap_or(target);
+            if !TARGETS.contains(&source) {
+                return Err(format!("no events are of \"{target}\": a target begins with {}", TARGETS.join(" or ")));
+            }
             if level.is_empty() || level.parse::<u8>().is_ok() || level.parse::<LevelFilter>().is_err() {
                 return Err(expected.to_owned());
             }
@@ -148,9 +155,13 @@ mod tests {
         assert!(!filter("off").prints("rialto_server", Level::ERROR));
         let one = filter("rialto_server=debug");
         assert!(one.prints("rialto_server::events", Level::DEBUG) && !one.prints("rialto", Level::ERROR));
-        for wrong in ["loud", "", "rialto_server", "info,loud", "rialto_server=", "3", "a=b"] {
+        for wrong in ["loud", "", "rialto_server", "info,loud", "rialto_server=", "3", "rialto=b"] {
             let refused = wrong.parse::<EventFilter>().unwrap_err();
             assert!(refused.contains("expected off, error"), "{wrong}: {refused}");
+        }
+        for wrong in ["rialto_sever=debug", "info,tokio::net=debug", "=debug"] {
+            let refused = wrong.parse::<EventFilter>().unwrap_err();
+            assert!(refused.contains("a target begins with rialto or rialto_server"), "{wrong}: {refused}");
         }
     }
 }
