@@ -219,13 +219,17 @@ fn online(
         interrupts.ask("interrupted: the server is asked to give the backup up", move || {
             std::thread::spawn(move || cancel_until_answered(connect, &key));
         });
-        session.execute(&statement)
+        // The last notice is the report, those before it say how far the backup has come.
+        let mut report = None;
+        session.execute(&statement, |notice| match args.progress.is_quiet() {
+            true => report = Some(notice),
+            false => tell(notice),
+        })?;
+        report.iter().for_each(tell);
+        Ok(())
     });
     match done {
-        Ok(notices) => {
-            notices.iter().for_each(tell);
-            ExitCode::SUCCESS
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Refused { code, .. }) if code == CANCELLED && interrupts.has_asked() => {
             let nothing =
                 format_args!("interrupted: the server has given the backup up, and nothing is left of it");

@@ -57,7 +57,7 @@ impl Session {
         let mut startup = 196_608_u32.to_be_bytes().to_vec();
         startup.extend_from_slice(b"user\0rialto\0application_name\0rialto backup\0\0");
         send(&mut *stream, None, &startup)?;
-        let Answers { key, .. } = answers(&mut *stream)?;
+        let key = answers(&mut *stream, drop)?;
         Ok(Session { stream, key })
     }
 
@@ -66,15 +66,16 @@ impl Session {
         &self.key
     }
 
-    /// Executes a statement that gives no rows, and ends the session. Gives the server's notices.
-    pub fn execute(mut self, statement: &str) -> Result<Vec<String>, Failure> {
+    /// Executes a statement that gives no rows, and ends the session. `notice` is given the server's notices, as they
+    /// come.
+    pub fn execute(mut self, statement: &str, notice: impl FnMut(String)) -> Result<(), Failure> {
         let mut query = statement.as_bytes().to_vec();
         query.push(0);
         send(&mut *self.stream, Some(b'Q'), &query)?;
-        let Answers { notices, .. } = answers(&mut *self.stream)?;
+        answers(&mut *self.stream, notice)?;
         // The statement is done, so an error here does not matter.
         let _ = send(&mut *self.stream, Some(b'X'), &[]);
-        Ok(notices)
+        Ok(())
     }
 }
 
@@ -95,17 +96,10 @@ fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()
     stream.flush()
 }
 
-/// A server's answers.
-#[derive(Default)]
-struct Answers {
-    notices: Vec<String>,
-    /// The session's key, sent when it begins.
-    key: Vec<u8>,
-}
-
-/// Reads messages until the server is ready for the next statement.
-fn answers(stream: &mut dyn Stream) -> Result<Answers, Failure> {
-    let mut answers = Answers::default();
+/// Reads messages until the server is ready for the next statement. Gives the session's key, which is sent when it
+/// begins.
+fn answers(stream: &mut dyn Stream, mut notice: impl FnMut(String)) -> Result<Vec<u8>, Failure> {
+    let mut key = Vec::new();
     let mut refused = None;
     loop {
         let mut head = [0; 5];
@@ -124,9 +118,9 @@ fn answers(stream: &mut dyn Stream) -> Result<Answers, Failure> {
             b'E' => {
                 refused = Some(Failure::Refused { code: field(&body, b'C'), message: field(&body, b'M') })
             }
-            b'N' => answers.notices.push(field(&body, b'M')),
-            b'K' => answers.key = body,
-            b'Z' => return refused.map_or(Ok(answers), Err),
+            b'N' => notice(field(&body, b'M')),
+            b'K' => key = body,
+            b'Z' => return refused.map_or(Ok(key), Err),
             _ => {}
         }
     }

@@ -22,6 +22,10 @@ pub struct ProgressArgs {
 }
 
 impl ProgressArgs {
+    pub fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
     /// What prints how far a command has come that does this ("backed up"), unless it is to be quiet.
     pub fn observer(self, does: &'static str) -> Option<CopyObserver> {
         let is_terminal = io::stderr().is_terminal();

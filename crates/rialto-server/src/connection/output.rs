@@ -5,7 +5,7 @@ use rialto_sql::copy::CopyOut;
 use rialto_sql::parse::CopyDirection;
 use rialto_sql::prepared::Kind;
 use rialto_sql::values::{binary, text};
-use rialto_sql::{Prepared, Result, RowSink, SqlError, SqlState};
+use rialto_sql::{Prepared, Result, RowSink, Severity, SqlError, SqlState};
 
 use super::portal::KEPT_BYTES_MAX;
 use crate::protocol::backend;
@@ -176,6 +176,13 @@ impl RowSink for WireSink<'_> {
             (self.send)(self.out)?;
             self.sent = true;
         }
+        Ok(())
+    }
+
+    fn tell(&mut self, notice: &SqlError) -> Result<()> {
+        backend::error(self.out, Severity::Notice, notice);
+        (self.send)(self.out)?;
+        self.sent = true;
         Ok(())
     }
 

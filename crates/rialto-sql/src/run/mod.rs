@@ -39,6 +39,12 @@ pub trait RowSink {
 
     /// One row of the plan, one value for each of its [`Prepared::row_columns`].
     fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()>;
+
+    /// Tells the client something at once, while the statement runs. By default nothing is told.
+    fn tell(&mut self, _notice: &SqlError) -> Result<()> {
+        Ok(())
+    }
+
     /// The last row of a COPY has come.
     fn end(&mut self, _plan: &Prepared) -> Result<()> {
         Ok(())

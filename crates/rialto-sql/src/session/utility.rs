@@ -1,9 +1,13 @@
 //! Statements that read and write no rows: blocks, settings, SHOW, VACUUM. Definitions are in `ddl`.
 
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rialto::backup::{BytesDone, CopyObserver};
 use rialto::row::Value;
-use rialto::{BackupOptions, Error, GroupCommitDesign};
+use rialto::{BackupKind, BackupOptions, BackupReport, Error, GroupCommitDesign};
 
 use super::block::{Block, NamedSavepoint};
 use super::cache::PlanCache;
@@ -16,6 +20,9 @@ use crate::parse::{Access, Discard, Modes, Name, SetScope, SetValue, Statement};
 use crate::prepared::Prepared;
 use crate::run::RowSink;
 use crate::values::SqlType;
+
+/// How often a client is told how far its backup has come.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 impl Session {
     pub(super) fn utility(
@@ -102,14 +109,7 @@ impl Session {
                     );
                     return Err(SqlError::new(SqlState::InvalidParameterValue, message));
                 }
-                let report = self.database.backup(
-                    to,
-                    BackupOptions {
-                        kind: *kind,
-                        cancelled: Some(self.cancel.flag()),
-                        ..BackupOptions::default()
-                    },
-                )?;
+                let report = self.back_up(*kind, to, sink)?;
                 self.notice(report.to_string());
                 self.done_for_good("BACKUP")
             }
@@ -177,6 +177,44 @@ impl Session {
                 self.define(other)
             }
         }
+    }
+
+    /// Takes a backup on a thread of its own, and tells the client meanwhile how far it has come: at its begin, and then
+    /// every [`TELL_EVERY`].
+    fn back_up(&self, kind: BackupKind, to: &str, sink: &mut dyn RowSink) -> Result<BackupReport> {
+        let (tell, told) = channel();
+        let observer = CopyObserver::new(move |bytes| {
+            // After the client has gone, nobody is told.
+            let _ = tell.send(bytes);
+        });
+        let options =
+            BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
+        thread::scope(|scope| {
+            let copy = || self.database.backup(to, options);
+            let copying = thread::Builder::new().name("backup".to_owned()).spawn_scoped(scope, copy).map_err(
+                |error| {
+                    let message = format!("a thread for the backup could not be started: {error}");
+                    SqlError::new(SqlState::OutOfMemory, message)
+                },
+            )?;
+            let notices = self.settings.current().notices;
+            let mut next = Instant::now();
+            for BytesDone { done, total } in told {
+                let is_end = total == Some(done);
+                if is_end || !notices || Instant::now() < next {
+                    continue;
+                }
+                next = Instant::now() + TELL_EVERY;
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+                let of = total.map_or(String::new(), |total| format!(" of {:.1}", mib(total)));
+                let message = format!("backed up {:.1}{of} MiB", mib(done));
+                // A client that has gone does not end its backup: then, too, nothing is told any more.
+                if sink.tell(&SqlError::new(SqlState::Success, message)).is_err() {
+                    break;
+                }
+            }
+            copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(SqlError::from)
+        })
     }
 
     fn discard(&mut self, what: Discard) -> Result<Tag> {

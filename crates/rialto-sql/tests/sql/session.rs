@@ -10,7 +10,7 @@ use rialto::row::Value;
 use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, Logging, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::values::text;
-use rialto_sql::{Session, SqlError, SqlType, TransactionStatus};
+use rialto_sql::{Prepared, RowSink, Session, SqlError, SqlType, TransactionStatus};
 
 mod blocks;
 mod cancels;
@@ -584,6 +584,55 @@ fn backups_are_taken_by_statement() {
     assert_eq!(code(&mut session, &format!("backup to '{}'", path("c"))), "25001");
     run(&mut session, "rollback");
     assert!(!directory.join("c").exists());
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
+/// Keeps what the client is told while a statement runs.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl RowSink for Told {
+    fn row(&mut self, _: &Prepared, row: &[Value]) -> rialto_sql::Result<()> {
+        panic!("a row: {row:?}")
+    }
+
+    fn tell(&mut self, notice: &SqlError) -> rialto_sql::Result<()> {
+        self.0.push(notice.message.clone());
+        Ok(())
+    }
+
+    fn restart(&mut self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_client_is_told_how_far_its_backup_has_come() {
+    let mut session = bank();
+    run(&mut session, "create table large (id int primary key, b text)");
+    for id in 0..3_000 {
+        let row = [Value::Int4(id), Value::Text("x".repeat(1_000))];
+        try_run(&mut session, "insert into large values ($1, $2)", &row).unwrap();
+    }
+    let directory =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sql-told-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let mut told = |name: &str, settings: &str| {
+        run(&mut session, settings);
+        let sql = format!("backup to '{}'", directory.join(name).display());
+        let backup = session.prepare(&sql, &[]).unwrap();
+        let mut told = Told::default();
+        session.execute(&backup, &[], &mut told).unwrap();
+        session.finish().unwrap();
+        told.0
+    };
+    let at_begin = told("a", "set client_min_messages = notice");
+    assert_eq!(at_begin.len(), 1, "{at_begin:?}");
+    let rest = at_begin[0].strip_prefix("backed up ").and_then(|rest| rest.strip_suffix(" MiB"));
+    let (done, total) = rest.and_then(|rest| rest.split_once(" of ")).expect(&at_begin[0]);
+    let [done, total] = [done, total].map(|mib| mib.parse::<f64>().unwrap());
+    assert!(0.0 < done && done < total && total > 3.0, "{at_begin:?}");
+    assert_eq!(told("b", "set client_min_messages = warning"), [""; 0]);
     let _ = std::fs::remove_dir_all(&directory);
 }
 
