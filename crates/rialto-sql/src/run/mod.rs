@@ -15,7 +15,7 @@ pub use kept::KEPT_BYTES_MAX;
 pub use select::{copy_out, select, stay_with_definition};
 pub use write::{delete, insert, update};
 
-use crate::error::Result;
+use crate::error::{Result, SqlError};
 use crate::expr::{Columns, Context, Expr};
 use crate::prepared::Prepared;
 use kept::{Budget, bytes_of};
