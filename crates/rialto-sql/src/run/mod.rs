@@ -4,6 +4,7 @@
 //! Rows that are to be changed are read with X locks at once.
 
 mod kept;
+mod matches;
 mod select;
 mod write;
 

@@ -3,17 +3,17 @@
 use std::ops::ControlFlow;
 
 use rialto::row::{RowView, Value};
-use rialto::{Fields, RowKey, Scan, ScanMode, fault_injection};
+use rialto::{Fields, ScanMode, fault_injection};
 use smallvec::SmallVec;
 
-use super::kept::{ALLOCATION_BYTES, Budget, KeptRows, bytes_of, list_bytes};
+use super::kept::{ALLOCATION_BYTES, bytes_of, list_bytes};
+use super::matches::{Matches, Target};
 use super::select::series;
 use super::{Carried, Out, Run, holds};
 use crate::bind::{BoundDelete, BoundInsert, BoundUpdate, RowSource};
 use crate::error::Result;
 use crate::expr::{ArithmeticOp, Columns, Context, Expr, NoColumns};
-use crate::keys::One;
-use crate::plan::{self, Found};
+use crate::plan::{Access, Found};
 use crate::prepared::{DeletePlan, UpdatePlan};
 
 /// The columns of a row that is changed in place.
@@ -84,23 +84,6 @@ fn evaluate<C: Columns + ?Sized>(
 
 type Changes = SmallVec<[(usize, Value); 4]>;
 
-/// How a row that was found is found again.
-enum Target {
-    /// By its identity.
-    Row(RowKey),
-    /// By its primary key.
-    Key(Box<[Value]>),
-}
-
-impl Target {
-    fn allocated_bytes(&self) -> usize {
-        match self {
-            Target::Row(key) => key.allocated_bytes(),
-            Target::Key(key) => size_of_val(&**key) + ALLOCATION_BYTES + bytes_of(key),
-        }
-    }
-}
-
 /// A row that an UPDATE has found: its identity, its changes, and for RETURNING the changed row.
 type Changed = (Target, Box<[(usize, Value)]>, Vec<Value>);
 
@@ -141,14 +124,14 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
     {
         return update_in_place(run, bound, &[key]);
     }
-    let mut found = ToUpdate::new();
-    match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+    let found = plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)?;
+    match &found {
         Found::Nothing => {
             // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
             return Ok(0);
         }
-        Found::Point(key) if plan.in_place => return update_in_place(run, bound, &key),
+        Found::Point(key) if plan.in_place => return update_in_place(run, bound, key),
         Found::Point(key) => {
             let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
             let is_hit = holds(&plan.access.rest, &row.view(), run.out.context)?;
@@ -162,21 +145,16 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if fault_injection::is_on("update-by-its-range-alone") => {
-            found.scan(run, bound, &scan, &[])?;
-        }
-        Found::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
-        Found::Everything => found.scan(run, bound, &plan::everything(ScanMode::Update), &plan.access.all)?,
-        Found::Each(keys) => {
-            for key in keys {
-                match key? {
-                    One::Point(key) => found.point(run, bound, &key, &plan.access.rest)?,
-                    One::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
-                }
-            }
-        }
+        Found::Scan(_) | Found::Everything | Found::Each(_) => {}
     }
-    for (target, changes, new) in found.rows.iter() {
+    let keep = |row: &RowView<'_>, target: Target, out: &mut Out<'_>| -> Result<Changed> {
+        let changes = changes(bound, row, out.context)?;
+        let new = if bound.returning.is_empty() { Vec::new() } else { changed(bound, row, &changes) };
+        Ok((target, changes.into_boxed_slice(), new))
+    };
+    let conditions = conditions(&plan.access, fault_injection::is_on("update-by-its-range-alone"));
+    let rows = Matches::new((&bound.table, &bound.schema), conditions, changed_bytes, keep).find(run, found)?;
+    for (target, changes, new) in rows.iter() {
         match target {
             Target::Row(key) => run.tx.update_at(&bound.table, key, changes)?,
             Target::Key(key) => run.tx.update(&bound.table, &key[..], changes)?,
@@ -185,55 +163,12 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
             run.out.send(&bound.returning, &new[..])?;
         }
     }
-    Ok(found.rows.len() as u64)
+    Ok(rows.len() as u64)
 }
 
-/// The rows that an UPDATE has found. All of them are found before the first is changed.
-struct ToUpdate {
-    rows: KeptRows<Changed>,
-    kept: Budget,
-}
-
-impl ToUpdate {
-    fn new() -> ToUpdate {
-        ToUpdate { rows: KeptRows::new(), kept: Budget::default() }
-    }
-
-    /// Keeps a row if the conditions hold for it.
-    fn keep(
-        &mut self,
-        plan: &BoundUpdate,
-        (row, rest): (&RowView<'_>, &[Expr]),
-        context: Context<'_>,
-        target: impl FnOnce() -> Target,
-    ) -> Result<()> {
-        if !holds(rest, row, context)? {
-            return Ok(());
-        }
-        let changes = changes(plan, row, context)?;
-        let new = if plan.returning.is_empty() { Vec::new() } else { changed(plan, row, &changes) };
-        let row: Changed = (target(), changes.into_boxed_slice(), new);
-        self.kept.take(changed_bytes(&row))?;
-        self.rows.push(row);
-        Ok(())
-    }
-
-    fn scan(&mut self, run: &mut Run<'_>, plan: &BoundUpdate, scan: &Scan, rest: &[Expr]) -> Result<()> {
-        let mut carried = Carried::new();
-        let context = run.out.context;
-        let scanned = run.tx.scan_planned(&plan.table, &plan.schema, scan, |key, row| {
-            let kept = self.keep(plan, (&row, rest), context, || Target::Row(key.clone()));
-            carried.keep(kept.map(|()| ControlFlow::Continue(())))
-        });
-        carried.give(scanned)
-    }
-
-    fn point(&mut self, run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value], rest: &[Expr]) -> Result<()> {
-        match run.tx.get_for_update(&plan.table, key)? {
-            Some(row) => self.keep(plan, (&row.view(), rest), run.out.context, || Target::Key(key.into())),
-            None => Ok(()),
-        }
-    }
+/// The conditions on the rows that an access path finds, and on all rows of the table.
+fn conditions(access: &Access, by_path_alone: bool) -> (&[Expr], &[Expr]) {
+    (if by_path_alone { &[] } else { &access.rest }, &access.all)
 }
 
 /// Changes fixed columns of one row where they lie.
@@ -285,8 +220,8 @@ fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<
 /// Runs a DELETE. Gives the number of rows.
 pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
     let bound = &plan.bound;
-    let mut found = ToDelete::new();
-    match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+    let found = plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)?;
+    match &found {
         Found::Nothing => {
             // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
@@ -307,76 +242,23 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if fault_injection::is_on("delete-by-its-range-alone") => {
-            found.scan(run, bound, &scan, &[])?;
-        }
-        Found::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
-        Found::Everything => found.scan(run, bound, &plan::everything(ScanMode::Update), &plan.access.all)?,
-        Found::Each(keys) => {
-            for key in keys {
-                match key? {
-                    One::Point(key) => found.point(run, bound, &key, &plan.access.rest)?,
-                    One::Scan(scan) => found.scan(run, bound, &scan, &plan.access.rest)?,
-                }
-            }
-        }
+        Found::Scan(_) | Found::Everything | Found::Each(_) => {}
     }
-    for target in found.rows.iter() {
+    let keep = |row: &RowView<'_>, target: Target, out: &mut Out<'_>| -> Result<Target> {
+        if !bound.returning.is_empty() {
+            out.send(&bound.returning, row)?;
+        }
+        Ok(target)
+    };
+    let conditions = conditions(&plan.access, fault_injection::is_on("delete-by-its-range-alone"));
+    let rows = Matches::new((&bound.table, &bound.schema), conditions, deleted_bytes, keep).find(run, found)?;
+    for target in rows.iter() {
         match target {
             Target::Row(key) => run.tx.delete_at(&bound.table, key)?,
             Target::Key(key) => run.tx.delete(&bound.table, &key[..])?,
         };
     }
-    Ok(found.rows.len() as u64)
-}
-
-/// The rows that a DELETE has found. All of them are found before the first is deleted.
-struct ToDelete {
-    rows: KeptRows<Target>,
-    kept: Budget,
-}
-
-impl ToDelete {
-    fn new() -> ToDelete {
-        ToDelete { rows: KeptRows::new(), kept: Budget::default() }
-    }
-
-    /// Keeps a row if the conditions hold for it.
-    fn keep(
-        &mut self,
-        plan: &BoundDelete,
-        (row, rest): (&RowView<'_>, &[Expr]),
-        out: &mut Out<'_>,
-        target: impl FnOnce() -> Target,
-    ) -> Result<()> {
-        if !holds(rest, row, out.context)? {
-            return Ok(());
-        }
-        let target = target();
-        self.kept.take(deleted_bytes(&target))?;
-        self.rows.push(target);
-        if !plan.returning.is_empty() {
-            out.send(&plan.returning, row)?;
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, run: &mut Run<'_>, plan: &BoundDelete, scan: &Scan, rest: &[Expr]) -> Result<()> {
-        let mut carried = Carried::new();
-        let out = &mut run.out;
-        let scanned = run.tx.scan_planned(&plan.table, &plan.schema, scan, |key, row| {
-            let kept = self.keep(plan, (&row, rest), out, || Target::Row(key.clone()));
-            carried.keep(kept.map(|()| ControlFlow::Continue(())))
-        });
-        carried.give(scanned)
-    }
-
-    fn point(&mut self, run: &mut Run<'_>, plan: &BoundDelete, key: &[Value], rest: &[Expr]) -> Result<()> {
-        match run.tx.get_for_update(&plan.table, key)? {
-            Some(row) => self.keep(plan, (&row.view(), rest), &mut run.out, || Target::Key(key.into())),
-            None => Ok(()),
-        }
-    }
+    Ok(rows.len() as u64)
 }
 
 #[cfg(test)]
