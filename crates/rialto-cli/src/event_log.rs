@@ -103,7 +103,10 @@ impl FromStr for EventFilter {
             let (target, level) = part.rsplit_once('=').unwrap_or((TARGETS[0], part));
             let source = target.split("::").next().unwrap_or(target);
             if !TARGETS.contains(&source) {
-                return Err(format!("no events are of \"{target}\": a target begins with {}", TARGETS.join(" or ")));
+                return Err(format!(
+                    "no events are of \"{target}\": a target begins with {}",
+                    TARGETS.join(" or ")
+                ));
             }
             if level.is_empty() || level.parse::<u8>().is_ok() || level.parse::<LevelFilter>().is_err() {
                 return Err(expected.to_owned());

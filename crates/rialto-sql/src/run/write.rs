@@ -10,7 +10,7 @@ use super::kept::{ALLOCATION_BYTES, bytes_of, list_bytes};
 use super::matches::{Matches, Target};
 use super::select::series;
 use super::{Carried, Out, Run, holds};
-use crate::bind::{BoundDelete, BoundInsert, BoundUpdate, RowSource};
+use crate::bind::{BoundInsert, BoundUpdate, RowSource};
 use crate::error::Result;
 use crate::expr::{ArithmeticOp, Columns, Context, Expr, NoColumns};
 use crate::plan::{Access, Found};
@@ -153,7 +153,8 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         Ok((target, changes.into_boxed_slice(), new))
     };
     let conditions = conditions(&plan.access, fault_injection::is_on("update-by-its-range-alone"));
-    let rows = Matches::new((&bound.table, &bound.schema), conditions, changed_bytes, keep).find(run, found)?;
+    let rows =
+        Matches::new((&bound.table, &bound.schema), conditions, changed_bytes, keep).find(run, found)?;
     for (target, changes, new) in rows.iter() {
         match target {
             Target::Row(key) => run.tx.update_at(&bound.table, key, changes)?,
@@ -251,7 +252,8 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
         Ok(target)
     };
     let conditions = conditions(&plan.access, fault_injection::is_on("delete-by-its-range-alone"));
-    let rows = Matches::new((&bound.table, &bound.schema), conditions, deleted_bytes, keep).find(run, found)?;
+    let rows =
+        Matches::new((&bound.table, &bound.schema), conditions, deleted_bytes, keep).find(run, found)?;
     for target in rows.iter() {
         match target {
             Target::Row(key) => run.tx.delete_at(&bound.table, key)?,

@@ -187,16 +187,16 @@ impl Session {
             // After the client has gone, nobody is told.
             let _ = tell.send(bytes);
         });
-        let options =
-            BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
+        let options = BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
         thread::scope(|scope| {
             let copy = || self.database.backup(to, options);
-            let copying = thread::Builder::new().name("backup".to_owned()).spawn_scoped(scope, copy).map_err(
-                |error| {
+            let copying = thread::Builder::new()
+                .name("backup".to_owned())
+                .spawn_scoped(scope, copy)
+                .map_err(|error| {
                     let message = format!("a thread for the backup could not be started: {error}");
                     SqlError::new(SqlState::OutOfMemory, message)
-                },
-            )?;
+                })?;
             let notices = self.settings.current().notices;
             let mut next = Instant::now();
             for BytesDone { done, total } in told {
