@@ -184,7 +184,7 @@ impl Session {
     fn back_up(&self, kind: BackupKind, to: &str, sink: &mut dyn RowSink) -> Result<BackupReport> {
         let (tell, told) = channel();
         let observer = CopyObserver::new(move |bytes| {
-            // After the client has gone, nobody is told.
+            // After the client has gone, the receiver has gone, too.
             let _ = tell.send(bytes);
         });
         let options = BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
