@@ -270,11 +270,7 @@ mod tests {
             (vec![park, engine, client], (Part::Engine, None)),
             (vec![park, ("wait", "crates/rialto/src/log/turn.rs"), commit], (Part::OtherContention, None)),
             (
-                vec![
-                    ("__GI_sched_yield", ""),
-                    ("pause", "crates/rialto/src/store/memory/index/latch.rs"),
-                    commit,
-                ],
+                vec![("__GI_sched_yield", ""), ("pause", "crates/rialto/src/store/tree/latch.rs"), commit],
                 (Part::OtherContention, None),
             ),
             (vec![client], (Part::Work, None)),

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::store::memory::index::Admit;
+use crate::store::tree::Admit;
 use crate::{Error, LockPolicy};
 
 /// I2: a commit has its place, and the log has it on disk, but it is not applied yet. A transaction that wants its row

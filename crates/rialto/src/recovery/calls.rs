@@ -17,7 +17,7 @@ use crate::io::Disk;
 use crate::log::{Packet, PacketKind};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::MemoryStore;
-use crate::store::memory::index::{Admit, Insert};
+use crate::store::tree::{Admit, Insert};
 use crate::store::{Catalog, Storage, TableParts, TableVersion};
 use crate::txn::calls::{LoggedCall, read_call};
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::row::{RowView, Value};
 use crate::store::memory::RecordRef;
-use crate::store::memory::index::{Batch, Direction, Guard, More, ScanRange};
+use crate::store::tree::{Batch, Direction, Guard, More, ScanRange};
 
 pub(super) fn is_system(table: TableId) -> bool {
     table.0 < FIRST_USER_ID

@@ -20,10 +20,10 @@ use crate::io::{Caching, Disk};
 use crate::row::{Key, RowView, WhichIndex};
 use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
-use crate::store::memory::index::Index;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{LoadCommit, RecordRef, SEGMENT_BYTES};
+use crate::store::tree::Index;
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

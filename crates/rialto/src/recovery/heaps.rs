@@ -13,7 +13,7 @@ use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::store::Budget;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::store::memory::index::NodePool;
+use crate::store::tree::NodePool;
 
 /// During redo tables are compacted again as long as each compaction frees at least one in this many of the segments in
 /// use.

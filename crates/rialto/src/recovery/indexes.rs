@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::store::Budget;
-use crate::store::memory::index::{Entry, Full, Index, IndexPart, Merge, NodePool, SortRun, Take, order};
 use crate::store::memory::{RecordRef, SegmentId};
+use crate::store::tree::{Entry, Full, Index, IndexPart, Merge, NodePool, SortRun, Take, order};
 
 /// Indexes with fewer entries are built by one thread.
 const PARTS_FROM: usize = 10_000;
@@ -179,7 +179,7 @@ impl Entries<'_> {
 mod tests {
     use super::*;
     use crate::io::Random;
-    use crate::store::memory::index::{Admit, Insert};
+    use crate::store::tree::{Admit, Insert};
 
     #[test]
     fn runs_are_merged_and_of_equal_keys_one_is_kept() {

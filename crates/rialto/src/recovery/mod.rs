@@ -132,9 +132,9 @@ use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
 use crate::log::{self, LogEnd};
 use crate::store::TableVersion;
-use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::load_file_number;
 use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, Segments};
+use crate::store::tree::NodePool;
 
 /// The report of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

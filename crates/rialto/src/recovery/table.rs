@@ -13,11 +13,11 @@ use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::image::backup_name;
-use crate::store::memory::index::{
-    Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
-};
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, MemoryTable, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::store::tree::{
+    Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
+};
 use crate::store::{TableParts, TableStore, TableVersion};
 
 /// A table during redo.

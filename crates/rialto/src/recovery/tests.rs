@@ -13,7 +13,7 @@ use crate::commit::redo as records;
 use crate::engine::replay::ByProcedures;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Key, Schema, Value};
-use crate::store::memory::index::Index;
+use crate::store::tree::Index;
 use crate::{Checkpointing, Database, Flow, Logging, Options, Procedure};
 
 const MEMORY: u64 = 8 << 20;

@@ -9,7 +9,7 @@ use crate::io::Disk;
 use crate::store::Budget;
 use crate::store::budget::MEMORY_BYTES_MAX;
 use crate::store::memory::Segments;
-use crate::store::memory::index::NodePool;
+use crate::store::tree::NodePool;
 
 /// The most threads that may recover a database.
 pub(crate) const THREADS_MAX: usize = 1_024;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::memory::index::{Full, Index, Merge, SortRun, Take, order};
 use super::table_store::IndexStorage;
+use super::tree::{Full, Index, Merge, SortRun, Take, order};
 use super::{Budget, RowLocation, Storage};
 use crate::error::{Error, Result};
 use crate::row::Key;

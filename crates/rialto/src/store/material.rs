@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::TableStore;
-use super::memory::index::{Full, Index};
 use super::memory::{Heap, MemoryStore, MemoryTable};
 use super::table::{TableParts, TableVersion};
+use super::tree::{Full, Index};
 use crate::catalog::{Description, RowNumbers};
 use crate::error::{Error, Result};
 

@@ -1,7 +1,7 @@
 //! Rows whose keys are known ahead are prefetched together (see [`LeafAhead`]).
 
 use super::memory::RecordRef;
-use super::memory::index::LeafAhead;
+use super::tree::LeafAhead;
 use super::{Found, Prefetched, Storage, TableStore};
 use crate::row::{Key, WhichIndex};
 

@@ -1,7 +1,7 @@
 //! [`Prefetched`]: what a prefetch has found in indexes, for the lookups that come after it.
 
 use super::TableStore;
-use super::memory::index::{Found, LeafAhead};
+use super::tree::{Found, LeafAhead};
 use crate::fault_injection;
 use crate::row::{Key, WhichIndex};
 

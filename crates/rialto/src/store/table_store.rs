@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::memory::index::{
-    Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy,
-};
 use super::memory::{LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
+use super::tree::{Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy};
 use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
 use crate::ids::{HeapId, IndexId, Lsn};

@@ -4,7 +4,7 @@
 //! leaf asks under that leaf's latch. So either the insert sees the interval, or the scan sees the inserted entry and
 //! waits for the record's lock, which the inserter took first: no phantom. On processors that let a load pass an
 //! earlier store this takes a fence on either side; [`IntervalTable::admits`] has the argument, and
-//! `store/memory/index/tests/guard.rs` a model.
+//! `store/tree/tests/guard.rs` a model.
 
 use std::cmp::Ordering as Order;
 use std::ops::Bound;

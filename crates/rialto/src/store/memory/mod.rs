@@ -5,7 +5,7 @@
 //! - [`snapshots`]: copies of segments as they were at a *cut*, the moment whose state a copy-on-update sweep or a
 //!   backup copies.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
-//! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
+//! - the indexes are trees of nodes in memory ([`tree`](crate::store::tree)), key to [`RecordRef`]; never logged.
 //! - `table`: one table's records and indexes, behind `TableStore`;
 //! - `image`: a segment's image in a file; `load_file`: the images of a bulk load; `loaded_rows`: which rows of a load
 //!   a rollback to a savepoint takes back.
@@ -17,15 +17,13 @@
 
 use std::sync::Arc;
 
-use self::index::NodePool;
+use crate::store::tree::NodePool;
 
 pub mod heap;
 pub(crate) mod image;
-pub mod index;
 pub(crate) mod load_file;
 mod loaded_rows;
-mod prefetch;
-mod region;
+pub(in crate::store) mod prefetch;
 pub mod segments;
 pub mod snapshots;
 mod table;

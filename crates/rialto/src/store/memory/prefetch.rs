@@ -3,7 +3,7 @@
 
 /// Asks for the line that `at` lies in. It is a hint: nothing is read by it.
 #[inline(always)]
-pub(super) fn prefetch<T>(at: &T) {
+pub(in crate::store) fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: an address of anything at all may be given; this one is a reference's.
     unsafe {

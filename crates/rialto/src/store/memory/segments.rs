@@ -17,7 +17,6 @@ use crossbeam_utils::{Backoff, CachePadded};
 use parking_lot::Mutex;
 
 use super::prefetch::prefetch;
-use super::region::{Region, copy_words};
 use super::snapshots::{CutStage, Snapshots};
 use super::words::{StoredRow, announce_write};
 use crate::account::latches;
@@ -25,6 +24,7 @@ use crate::account::wait_guard::LatchWait;
 use crate::fault_injection;
 use crate::ids::{HeapId, Lsn};
 use crate::row::FieldChange;
+use crate::store::region::{Region, copy_words};
 use crate::store::{Budget, Painting};
 use crate::unlikely::unlikely;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::index::Index;
 use super::{Heap, RecordRef, Segments};
 use crate::ids::Lsn;
 use crate::row::WhichIndex;
 use crate::store::Followed;
+use crate::store::tree::Index;
 
 /// The records of a table, and its indexes.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::ids::IndexId;
 
 /// The interval locks, compiled a second time.
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with loom's primitives")]
-#[path = "../../../../isolate/central/interval.rs"]
+#[path = "../../../isolate/central/interval.rs"]
 mod interval;
 
 use interval::{Admission, IntervalTable};

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use super::key::SearchKey;
 use super::node::Node;
 use super::search::Fraction;
-use super::{Found, Index, Leaf};
+use super::{Found, Index, Leaf, MEMORY_WORDS};
 use crate::ids::Lsn;
 use crate::probes::count_descent;
 use crate::store::memory::prefetch::prefetch;
@@ -33,10 +33,10 @@ pub struct LeafAhead<'k> {
     root: u32,
     probe: SearchKey<'k>,
     /// The leaf itself, if it is the root.
-    parent: &'k Node,
+    parent: &'k Node<MEMORY_WORDS>,
     parent_version: u64,
     id: u32,
-    leaf: &'k Node,
+    leaf: &'k Node<MEMORY_WORDS>,
     /// How far into the leaf's interval the key lies.
     share: Fraction,
 }
@@ -45,7 +45,7 @@ impl Index {
     /// Whether the index is so large that lookups wait for memory.
     #[inline]
     pub fn is_far(&self) -> bool {
-        ALL_ARE_FAR || self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
+        ALL_ARE_FAR || self.nodes.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
     }
 
     /// First step: descends the inner nodes, which are mostly in the cache, and prefetches the leaf's header. None if
@@ -54,7 +54,7 @@ impl Index {
     pub fn prefetch_leaf<'k>(&'k self, key: &'k [u8]) -> Option<LeafAhead<'k>> {
         count_descent();
         let (root, probe) = (self.root, SearchKey::new(key));
-        let mut node = self.region.get(root)?;
+        let mut node = self.nodes.get(root)?;
         let mut version = node.latch.try_read()?;
         let mut control = node.control();
         if control.level() == 0 {
@@ -64,7 +64,7 @@ impl Index {
         loop {
             let (slot, share) = node.slot_of_head(control, probe.head(control.prefix_bytes()))?;
             let id = node.child(slot);
-            let child = self.region.get(id)?;
+            let child = self.nodes.get(id)?;
             if control.level() == 1 {
                 prefetch(child);
                 let (parent, parent_version) = (node, version);

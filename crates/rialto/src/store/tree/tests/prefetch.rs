@@ -1,7 +1,7 @@
 //! Lookups in steps: they lead where a lookup leads, and nowhere harmful while the tree changes.
 
 use super::*;
-use crate::store::memory::index::{Found, LeafAhead};
+use crate::store::tree::{Found, LeafAhead};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many lookups go side by side.

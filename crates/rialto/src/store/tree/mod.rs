@@ -1,4 +1,5 @@
-//! The ordered index of the memory-resident store: a B+-tree with optimistic latches.
+//! [`Tree`]: a B+-tree with optimistic latches; [`Index`]: the ordered index of the memory-resident store, a tree of
+//! nodes in memory.
 //!
 //! Keys are byte strings of up to [`MAX_KEY_BYTES`], in `memcmp` order; values are numbers below 2^48, such as a
 //! record's address. The index is never logged; recovery builds it anew.
@@ -6,7 +7,7 @@
 //! Readers write nothing: a reader notes a node's version, reads the node by relaxed atomic loads, and validates the
 //! version before it uses what it read or goes on to a child. A writer latches the one leaf that it changes. A split or
 //! merge latches the parent, then its children, always downward, so latches cannot deadlock. No thread waits for
-//! anything while it holds a latch, except in `admit`, see [`Index::insert`].
+//! anything while it holds a latch, except in `admit`, see [`Tree::try_insert`].
 //!
 //! Invariants:
 //!
@@ -22,6 +23,9 @@
 //! 7. Every reader that misses the key after a removal at an `Lsn` sees this `Lsn`, as the removal `Lsn` of the leaf
 //!    (I3).
 //!
+//! The tree is generic over where its nodes are ([`Nodes`]). A node may be missing for the moment; then an operation
+//! gives that for an answer, and has changed nothing. Nodes in memory are never missing.
+//!
 //! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way),
 //! `latch` for the protocol, `descent` for descents that know their fences, `structure` for splits and merges, `scan`
 //! for ranges, `prefetch` for look-ups that wait for memory together, `build` for bulk loads, `sort` for the sort
@@ -35,8 +39,11 @@ mod image;
 mod key;
 mod latch;
 mod node;
+mod nodes;
+mod page;
 mod pool;
 mod prefetch;
+mod rows;
 mod scan;
 mod search;
 mod sort;
@@ -47,29 +54,44 @@ mod tests;
 
 use self::image::NodeImage;
 use self::key::{SearchKey, tail_words};
-use self::node::{BODY_WORDS, LatchedNode, Node};
-use self::pool::NodeRegion;
+use self::pool::NodesInMemory;
 use self::search::Fraction;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
 use crate::probes::count_descent;
 use crate::store::RowLocation;
 use parking_lot::RwLock;
+use std::convert::Infallible;
 use std::sync::{Arc, atomic::Ordering};
 
 pub use self::build::{IndexPart, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
+pub use self::node::{LatchedNode, Node, body_words};
+pub use self::nodes::{Nodes, Numbered, Stopped, StoppedIn};
 pub use self::pool::{Full, NODE_BYTES, NodePool};
 pub use self::prefetch::LeafAhead;
+pub use self::rows::{EntryMarks, FoundRow, InsertRow, NewRow, row_words_max};
 pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
 pub use self::sort::{Entry, Merge, SortRun, order};
 
-/// A leaf as it was read; [`Index::unchanged`] tells whether it is unchanged.
+/// A leaf as it was read; [`Tree::unchanged`] tells whether it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf {
     node: u32,
     version: u64,
+}
+
+impl Leaf {
+    /// The number of its node.
+    pub(crate) fn number(&self) -> u32 {
+        self.node
+    }
+
+    /// The node's version.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 /// The insert position of an absent key: its leaf, with the version that was read, and the slot in it.
@@ -80,7 +102,7 @@ pub struct Vacancy {
     at: u32,
 }
 
-/// What [`Index::get`] found.
+/// What [`Tree::try_get`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The key's value, if it is present.
@@ -130,57 +152,48 @@ pub enum Insert {
     Refused,
 }
 
-/// An ordered index, shared by reference between any number of threads.
+/// A tree, shared by reference between any number of threads.
 ///
-/// It owns its nodes until it is discarded ([`Index::discard`]) or dropped, whichever comes first. A user of an index
-/// holds a lock that keeps it from being discarded, or reads it by [`Index::while_kept`].
-pub struct Index {
-    region: NodeRegion,
+/// It owns its nodes until it is discarded or dropped, whichever comes first. A user of a tree holds a lock that keeps
+/// it from being discarded, or reads it by [`Tree::while_kept`].
+pub struct Tree<N: Nodes<W>, const W: usize> {
+    nodes: N,
     root: u32,
-    /// It keeps the region mapped.
-    pool: Arc<NodePool>,
-    /// True until the index is discarded: its nodes are its own.
+    /// True until the tree is discarded: its nodes are its own.
     is_kept: RwLock<bool>,
 }
 
-impl Index {
-    /// An empty index with its nodes from `pool`.
-    pub fn new(pool: Arc<NodePool>) -> Result<Index, Full> {
-        let (root, mut held) = pool.allocate()?;
-        held.become_image(&NodeImage::new(0, false, 0, &[]));
-        drop(held);
-        Ok(Index::of_root(root, pool))
-    }
+/// The words of the bodies of nodes in memory.
+const MEMORY_WORDS: usize = body_words(4096);
 
-    /// The index whose tree has this root.
-    fn of_root(root: u32, pool: Arc<NodePool>) -> Index {
-        Index { region: pool.region(), root, pool, is_kept: RwLock::new(true) }
+/// An ordered index of the memory-resident store.
+pub type Index = Tree<NodesInMemory, MEMORY_WORDS>;
+
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
+    /// The tree of this root.
+    pub(crate) fn of_root(root: u32, nodes: N) -> Tree<N, W> {
+        Tree { nodes, root, is_kept: RwLock::new(true) }
     }
 
     /// Looks `key` up.
-    pub fn get(&self, key: &[u8]) -> Found {
-        self.get_in_line(key)
-    }
-
-    /// The same, inlined into its caller.
     #[inline(always)]
-    pub fn get_in_line(&self, key: &[u8]) -> Found {
+    pub fn try_get(&self, key: &[u8]) -> Result<Found, N::Missing> {
         match self.get_by_heads(&SearchKey::new(key)) {
-            Some(found) => found,
+            Some(found) => Ok(found),
             None => self.get_any(key),
         }
     }
 
     #[inline(never)]
-    fn get_any(&self, key: &[u8]) -> Found {
+    fn get_any(&self, key: &[u8]) -> Result<Found, N::Missing> {
         let probe = SearchKey::new(key);
         loop {
-            let Some((id, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let Some(LeafOf { number, node, version, share }) = self.try_leaf(&probe)? else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             let value = found.then(|| node.value(at));
             let removal = Lsn(node.removal.load(Ordering::Relaxed));
             if node.latch.validate(version) {
-                return Found { value, leaf: Leaf { node: id, version }, at: at as u32, removal };
+                return Ok(Found { value, leaf: Leaf { node: number, version }, at: at as u32, removal });
             }
         }
     }
@@ -189,7 +202,7 @@ impl Index {
     /// read.
     #[inline]
     pub fn unchanged(&self, leaf: &Leaf) -> bool {
-        self.region.get(leaf.node).is_some_and(|node| node.latch.validate(leaf.version))
+        self.nodes.numbered(leaf.node).is_some_and(|node| node.latch.validate(leaf.version))
     }
 
     /// Inserts `key` if it is absent.
@@ -201,11 +214,17 @@ impl Index {
     /// # Panics
     /// If the key is longer than [`MAX_KEY_BYTES`] or the value has more than [`VALUE_BITS`] bits: callers check both
     /// when they make them.
-    pub fn insert(&self, key: &[u8], value: u64, mut admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
+    pub fn try_insert(
+        &self,
+        key: &[u8],
+        value: u64,
+        mut admit: impl FnMut() -> Admit,
+    ) -> Result<Insert, StoppedIn<N, W>> {
         check_entry(key, value);
         let probe = SearchKey::new(key);
         loop {
-            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
+            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             if found {
                 let existing = node.value(at);
@@ -215,7 +234,7 @@ impl Index {
                 continue;
             }
             // The latch is granted only if the node is unchanged, so what was read without it holds.
-            let Some(leaf) = node.upgrade(version) else { continue };
+            let Some(leaf) = self.latch_to_change(node, version)? else { continue };
             match self.enter(leaf, at, &probe, value, &mut admit) {
                 Some(inserted) => return Ok(inserted),
                 None => self.split(0, key)?,
@@ -223,36 +242,51 @@ impl Index {
         }
     }
 
-    /// As [`Index::insert`], for a key that a look-up has not found: it skips the descent and the search if the leaf's
-    /// version is unchanged.
+    /// As [`Tree::try_insert`], for a key that a look-up has not found: it skips the descent and the search if the
+    /// leaf's version is unchanged.
     ///
     /// # Panics
-    /// As [`Index::insert`].
+    /// As [`Tree::try_insert`].
     #[inline]
-    pub fn insert_at(
+    pub fn try_insert_at(
         &self,
         vacancy: &Vacancy,
         key: &[u8],
         value: u64,
         mut admit: impl FnMut() -> Admit,
-    ) -> Result<Insert, Full> {
+    ) -> Result<Insert, StoppedIn<N, W>> {
         check_entry(key, value);
         self.check_kept();
         // Validated before the exchange: even a failed exchange may write, and the memory of a freed node may have been
         // given back.
         let same =
-            self.region.get(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
-        let held = same.and_then(|node| node.upgrade(vacancy.leaf.version));
+            self.nodes.numbered(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
+        let held = match same {
+            Some(node) => self.latch_to_change(node, vacancy.leaf.version)?,
+            None => None,
+        };
         let entered = held
             .and_then(|leaf| self.enter(leaf, vacancy.at as usize, &SearchKey::new(key), value, &mut admit));
-        entered.map_or_else(|| self.insert(key, value, admit), Ok)
+        entered.map_or_else(|| self.try_insert(key, value, admit), Ok)
+    }
+
+    /// Latches a node, to change it, if nothing changed since `version`.
+    #[inline(always)]
+    fn latch_to_change<'n>(
+        &self,
+        node: &'n Node<W>,
+        version: u64,
+    ) -> Result<Option<LatchedNode<'n, W>>, StoppedIn<N, W>> {
+        let Some(latched) = node.upgrade(version) else { return Ok(None) };
+        self.nodes.before_change(&latched).map_err(Stopped::Full)?;
+        Ok(Some(latched))
     }
 
     /// Puts an entry at its position in a leaf that covers it. `None`: the leaf has no room, and is unchanged.
     #[inline(always)]
     fn enter(
         &self,
-        mut leaf: LatchedNode<'_>,
+        mut leaf: LatchedNode<'_, W>,
         at: usize,
         probe: &SearchKey<'_>,
         value: u64,
@@ -262,7 +296,9 @@ impl Index {
         debug_assert_eq!(leaf.find(control, probe, None), (at, false), "where the key belongs");
         let prefix = control.prefix_bytes();
         let suffix = probe.suffix(prefix);
-        if 2 + tail_words(suffix.len()) > control.room() && !self.compact(&mut leaf, suffix.len()) {
+        if 2 + tail_words(suffix.len()) > control.room()
+            && !self.compact(&mut leaf, 2 + tail_words(suffix.len()))
+        {
             return None;
         }
         if control.guarded() {
@@ -277,38 +313,40 @@ impl Index {
     }
 
     /// Points `key` from value `old` to value `new`. False, and no change, if it is absent or has another value.
-    pub fn replace(&self, key: &[u8], old: u64, new: u64) -> bool {
+    pub fn try_replace(&self, key: &[u8], old: u64, new: u64) -> Result<bool, StoppedIn<N, W>> {
         assert!(new >> VALUE_BITS == 0, "value {new:#x} does not fit in {VALUE_BITS} bits");
         let probe = SearchKey::new(key);
         loop {
-            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
+            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             if !found || node.value(at) != old {
                 if node.latch.validate(version) {
-                    return false;
+                    return Ok(false);
                 }
                 continue;
             }
-            let Some(mut leaf) = node.upgrade(version) else { continue };
+            let Some(mut leaf) = self.latch_to_change(node, version)? else { continue };
             leaf.set_value(at, new);
-            return true;
+            return Ok(true);
         }
     }
 
     /// Removes `key` and returns its value. With an `lsn`, which is the removal's place, it raises the leaf's removal
     /// `Lsn`. Without one (an abort takes a placeholder back) no transaction will have to wait for the removal.
-    pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
+    pub fn try_remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<Option<u64>, StoppedIn<N, W>> {
         let probe = SearchKey::new(key);
         loop {
-            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
+            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             if !found {
                 if node.latch.validate(version) {
-                    return None;
+                    return Ok(None);
                 }
                 continue;
             }
-            let Some(mut leaf) = node.upgrade(version) else { continue };
+            let Some(mut leaf) = self.latch_to_change(node, version)? else { continue };
             let value = leaf.value(at);
             leaf.remove(at);
             if let Some(lsn) = lsn {
@@ -319,26 +357,26 @@ impl Index {
             if wants_merge(control) {
                 self.merge(0, key);
             }
-            return Some(value);
+            return Ok(Some(value));
         }
     }
 
-    /// Gives all nodes back, even while there are references to the index. From now on it is only used by
-    /// [`Index::while_kept`].
+    /// Gives all nodes back, even while there are references to the tree. From now on it is only used by
+    /// [`Tree::while_kept`].
     pub fn discard(&self) {
         let mut is_kept = self.is_kept.write();
         if std::mem::take(&mut *is_kept) {
-            self.free_under(self.root);
+            self.nodes.free_tree(self.root);
         }
     }
 
-    /// Runs `look` while the index is kept from being discarded. `None`: it is discarded.
+    /// Runs `look` while the tree is kept from being discarded. `None`: it is discarded.
     fn while_kept<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let is_kept = self.is_kept.read_recursive();
         is_kept.then(look)
     }
 
-    /// The id of its root node, which no other index has while this one is not discarded.
+    /// The identifier of its root node, which no other tree has while this one is not discarded.
     #[inline]
     pub fn root(&self) -> u32 {
         self.root
@@ -354,39 +392,134 @@ impl Index {
     /// Called where an operation enters the tree.
     #[inline(always)]
     fn check_kept(&self) {
-        debug_assert!(*self.is_kept.read_recursive(), "a discarded index is used");
+        debug_assert!(*self.is_kept.read_recursive(), "a discarded tree is used");
+    }
+
+    /// The leaf that covers `probe`, not yet validated. `None`: begin again.
+    #[inline(always)]
+    fn try_leaf(&self, probe: &SearchKey<'_>) -> Result<Option<LeafOf<'_, W>>, N::Missing> {
+        self.begin_descent();
+        let Some((mut number, mut node)) = self.nodes.reach(self.root)? else { return Ok(None) };
+        let Some(mut version) = node.latch.read() else { return Ok(None) };
+        if !self.nodes.is(node, self.root) {
+            return Ok(None);
+        }
+        let mut share = None;
+        loop {
+            let control = node.control();
+            if control.level() == 0 {
+                return Ok(Some(LeafOf { number, node, version, share }));
+            }
+            let slot = node.slot(control, probe);
+            let id = node.child(slot);
+            let reached = match self.nodes.reach(id) {
+                // An entry that is out of date names any node.
+                Err(_) if !node.latch.validate(version) => return Ok(None),
+                Err(missing) => return Err(N::missing_under(missing, Leaf { node: number, version })),
+                Ok(reached) => reached,
+            };
+            let Some((child_number, child)) = reached else { return Ok(None) };
+            let Some(child_version) = child.latch.read() else { return Ok(None) };
+            if !node.latch.validate(version) || !self.nodes.is(child, id) {
+                return Ok(None);
+            }
+            if control.level() == 1 {
+                share = node.share(control, slot, probe);
+            }
+            (number, node, version) = (child_number, child, child_version);
+        }
+    }
+}
+
+/// The leaf that covers a key, as a descent has read it.
+struct LeafOf<'t, const W: usize> {
+    number: u32,
+    node: &'t Node<W>,
+    version: u64,
+    /// How far into the leaf's interval the key lies, if that is known.
+    share: Option<Fraction>,
+}
+
+/// Nodes in memory are always at hand.
+impl Index {
+    /// An empty index with its nodes from `pool`.
+    pub fn new(pool: Arc<NodePool>) -> Result<Index, Full> {
+        let (root, mut held) = pool.allocate()?;
+        held.become_image(&NodeImage::new(0, false, 0, &[]));
+        drop(held);
+        Ok(Index::of_root(root, NodesInMemory::of(pool)))
+    }
+
+    /// Looks `key` up.
+    pub fn get(&self, key: &[u8]) -> Found {
+        self.get_in_line(key)
+    }
+
+    /// The same, inlined into its caller.
+    #[inline(always)]
+    pub fn get_in_line(&self, key: &[u8]) -> Found {
+        let Ok(found) = self.try_get(key);
+        found
+    }
+
+    /// [`Tree::try_insert`].
+    pub fn insert(&self, key: &[u8], value: u64, admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
+        self.try_insert(key, value, admit).map_err(Full::from)
+    }
+
+    /// [`Tree::try_insert_at`].
+    #[inline]
+    pub fn insert_at(
+        &self,
+        vacancy: &Vacancy,
+        key: &[u8],
+        value: u64,
+        admit: impl FnMut() -> Admit,
+    ) -> Result<Insert, Full> {
+        self.try_insert_at(vacancy, key, value, admit).map_err(Full::from)
+    }
+
+    /// [`Tree::try_replace`].
+    pub fn replace(&self, key: &[u8], old: u64, new: u64) -> bool {
+        never_stopped(self.try_replace(key, old, new))
+    }
+
+    /// [`Tree::try_remove`].
+    pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
+        never_stopped(self.try_remove(key, lsn))
+    }
+
+    /// [`Tree::try_read_leaf`].
+    pub fn read_leaf(
+        &self,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+    ) -> More {
+        let Ok(more) = self.try_read_leaf(range, direction, guard, batch);
+        more
     }
 
     /// How full the leaves are on average, in percent. No other thread uses the index meanwhile.
     pub fn fill_percent(&self) -> u64 {
         let (leaves, words) = self.leaf_words(self.root);
-        words * 100 / (leaves * BODY_WORDS as u64)
+        words * 100 / (leaves * MEMORY_WORDS as u64)
     }
+}
 
-    /// The leaf that covers `probe`, not yet validated. `None`: begin again.
-    #[inline(always)]
-    fn try_leaf(&self, probe: &SearchKey<'_>) -> Option<(u32, &Node, u64, Option<Fraction>)> {
-        self.begin_descent();
-        let mut id = self.root;
-        let mut node = self.region.node(id);
-        let mut version = node.latch.read()?;
-        let mut share = None;
-        loop {
-            let control = node.control();
-            if control.level() == 0 {
-                return Some((id, node, version, share));
-            }
-            let slot = node.slot(control, probe);
-            id = node.child(slot);
-            let child = self.region.get(id)?;
-            let child_version = child.latch.read()?;
-            if !node.latch.validate(version) {
-                return None;
-            }
-            if control.level() == 1 {
-                share = node.share(control, slot, probe);
-            }
-            (node, version) = (child, child_version);
+/// The result of an operation that needs no node, on a tree in memory (invariant 5).
+fn never_stopped<T>(result: Result<T, Stopped<Infallible, Full>>) -> T {
+    match result {
+        Ok(done) => done,
+        Err(Stopped::Full(full)) => unreachable!("{full}, though no node was needed"),
+    }
+}
+
+impl From<Stopped<Infallible, Full>> for Full {
+    fn from(stopped: Stopped<Infallible, Full>) -> Full {
+        match stopped {
+            Stopped::Full(full) => full,
         }
     }
 }
@@ -398,15 +531,17 @@ fn check_entry(key: &[u8], value: u64) {
     assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
 }
 
-impl Drop for Index {
+impl<N: Nodes<W>, const W: usize> Drop for Tree<N, W> {
     fn drop(&mut self) {
-        self.discard();
+        if std::mem::take(self.is_kept.get_mut()) {
+            self.nodes.drop_tree(self.root);
+        }
     }
 }
 
 impl std::fmt::Debug for Index {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let level = self.while_kept(|| self.region.node(self.root).control().level() + 1);
+        let level = self.while_kept(|| self.nodes.node(self.root).control().level() + 1);
         f.debug_struct("Index").field("root", &self.root).field("levels", &level).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! [`Region`]: the address space that segments lie in.
+//! [`Region`]: the address space that segments, frames and the page map lie in.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;

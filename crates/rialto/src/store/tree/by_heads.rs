@@ -2,24 +2,25 @@
 //!
 //! The head of a number, and of most keys behind their node's prefix, is the whole suffix, and nearly always decides.
 //! In an inner node the entry mostly lies at the position that the key's share of the node's interval gives. In a leaf
-//! the key is in the entry that the heads give, or absent. [`Index::get_any`] begins the look-up anew, and compares
-//! whole keys, if the heads do not decide, if a latch is held, or if a node has changed.
+//! the key is in the entry that the heads give, or absent. [`Tree::get_any`] begins the look-up anew, and compares
+//! whole keys, if the heads do not decide, if a latch is held, if a node has changed, or if it is not at hand.
 
 use std::sync::atomic::Ordering;
 
 use super::key::{HEAD_BYTES, SearchKey};
 use super::node::{Control, Node};
+use super::nodes::Nodes;
 use super::search::Fraction;
-use super::{Found, Index, Leaf};
+use super::{Found, Leaf, Tree};
 use crate::ids::Lsn;
 use crate::unlikely::unlikely;
 
-impl Node {
+impl<const W: usize> Node<W> {
     /// The entry of an inner node whose child covers a key with this head, and the key's share of the child's interval;
     /// for the first and the last entry the share is a guess of one half. `None`: a head is equal, and the tails have
     /// to decide.
     #[inline(always)]
-    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Fraction)> {
+    pub(super) fn slot_of_head(&self, control: Control<W>, head: u64) -> Option<(usize, Fraction)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
         if !unlikely(count < 3) {
@@ -53,8 +54,8 @@ impl Node {
     }
 }
 
-impl Index {
-    /// As [`Index::get`]. `None`: take the long way.
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
+    /// As [`Tree::try_get`]. `None`: take the long way.
     #[inline(always)]
     pub(super) fn get_by_heads(&self, probe: &SearchKey<'_>) -> Option<Found> {
         // The usual key is a number, whose head is read by a shorter way.
@@ -68,33 +69,35 @@ impl Index {
     #[inline(always)]
     fn get_by_these(&self, bytes: usize, head_behind: impl Fn(usize) -> u64) -> Option<Found> {
         self.begin_descent();
-        let mut id = self.root;
-        let mut node = self.region.get(id)?;
+        let (mut number, mut node) = self.nodes.at_hand(self.root)?;
         let mut version = node.latch.try_read()?;
+        if !self.nodes.is(node, self.root) {
+            return None;
+        }
         let mut control = node.control();
         let mut share = Fraction::HALF;
         while control.level() != 0 {
             let slot;
             (slot, share) = node.slot_of_head(control, head_behind(control.prefix_bytes()))?;
-            id = node.child(slot);
-            let child = self.region.get(id)?;
+            let id = node.child(slot);
+            let (child_number, child) = self.nodes.at_hand(id)?;
             let child_version = child.latch.try_read()?;
-            if !node.latch.validate(version) {
+            if !node.latch.validate(version) || !self.nodes.is(child, id) {
                 return None;
             }
-            (node, version) = (child, child_version);
+            (number, node, version) = (child_number, child, child_version);
             control = node.control();
         }
         let (count, prefix) = (control.count(), control.prefix_bytes());
         let head = head_behind(prefix);
         let (at, value) = node.find_by_head(count, head, bytes.wrapping_sub(prefix), share.of(count))?;
         let removal = Lsn(node.removal.load(Ordering::Relaxed));
-        let leaf = Leaf { node: id, version };
+        let leaf = Leaf { node: number, version };
         node.latch.validate(version).then_some(Found { value, leaf, at: at as u32, removal })
     }
 }
 
-impl Node {
+impl<const W: usize> Node<W> {
     /// Where in a leaf a key with this head and a suffix of so many bytes lies, or would lie, and its value if it is
     /// present. The search begins at `guess`. `None`: the head does not decide.
     #[inline(always)]
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
     use crate::io::Random;
     use crate::store::Budget;
-    use crate::store::memory::index::{Admit, Insert, NodePool};
+    use crate::store::tree::{Admit, Index, Insert, NodePool};
 
     /// Dense numbers, numbers in heaps, and byte strings of all lengths up to twice a head, many of which are prefixes
     /// of others or end in zeros.
@@ -155,14 +158,14 @@ mod tests {
             };
             for value in 0..20_000 {
                 let key = draw();
-                let there = index.get_any(&key).value;
+                let Ok(Found { value: there, .. }) = index.get_any(&key);
                 let expected = there.map_or(Insert::Done, Insert::Exists);
                 assert_eq!(index.insert(&key, value, || Admit::Go), Ok(expected));
             }
             let mut decided = 0;
             for _ in 0..20_000 {
                 let key = draw();
-                let found = index.get_any(&key);
+                let Ok(found) = index.get_any(&key);
                 assert_eq!(index.get(&key), found, "{key:02x?}");
                 let by_heads = index.get_by_heads(&SearchKey::new(&key));
                 assert!(by_heads.is_none_or(|by_heads| by_heads == found), "{key:02x?}");

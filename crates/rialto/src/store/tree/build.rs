@@ -2,12 +2,15 @@
 
 use super::image::NodeImage;
 use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, MAX_ENTRIES, VALUE_BITS};
-use super::{Full, Index, NodePool};
+use super::node::{VALUE_BITS, entries_max};
+use super::pool::NodesInMemory;
+use super::{Full, Index, MEMORY_WORDS, NodePool};
 use std::sync::Arc;
 
 /// The words that a bulk load fills in a node.
-const FILL_WORDS: usize = BODY_WORDS * 9 / 10;
+const FILL_WORDS: usize = MEMORY_WORDS * 9 / 10;
+/// The most entries of a node.
+const MAX_ENTRIES: usize = entries_max(MEMORY_WORDS);
 
 /// Entries in order, with their keys in one string.
 #[derive(Default)]
@@ -125,7 +128,7 @@ impl<'p> LevelBuilder<'p> {
     }
 
     /// The first `count` pending entries as a node; if they do not fit, how many of them may.
-    fn image(&self, count: usize) -> Result<NodeImage, usize> {
+    fn image(&self, count: usize) -> Result<NodeImage<MEMORY_WORDS>, usize> {
         let prefix = match count < self.pending.len() {
             true => common_prefix(self.low.as_slice(), self.fence(count).as_slice()),
             // The last node has no high fence.
@@ -276,7 +279,7 @@ fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<In
     }
     let mut built: Vec<u32> = (0..nodes.len()).map(|at| nodes.value(at) as u32).collect();
     match result.and_then(|()| Ok(root(&pool, nodes, &mut built)?)) {
-        Ok(root) => Ok(Index::of_root(root, pool)),
+        Ok(root) => Ok(Index::of_root(root, NodesInMemory::of(pool))),
         Err(error) => {
             for id in built {
                 if let Some(held) = pool.region().node(id).lock() {

@@ -10,13 +10,19 @@
 #![allow(unsafe_code)]
 
 use super::node::{LatchedNode, Node};
+use super::nodes::{Nodes, Numbered};
+use super::{Leaf, MEMORY_WORDS};
 use crate::store::Budget;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::convert::Infallible;
 use std::{io, ptr::NonNull, sync::Arc, sync::atomic::Ordering};
 
+/// A node in memory.
+type MemoryNode = Node<MEMORY_WORDS>;
+
 /// The size of a node, in bytes.
-pub const NODE_BYTES: usize = size_of::<Node>();
+pub const NODE_BYTES: usize = size_of::<MemoryNode>();
 
 /// The nodes that are taken from the budget at a time.
 const CHUNK_NODES: u32 = 64;
@@ -43,7 +49,7 @@ pub struct Full {
 /// The address range of a pool's nodes: what a reader needs of the pool, without an indirection.
 #[derive(Clone, Copy)]
 pub(super) struct NodeRegion {
-    base: NonNull<Node>,
+    base: NonNull<MemoryNode>,
     nodes: u32,
 }
 
@@ -55,14 +61,14 @@ unsafe impl Sync for NodeRegion {}
 impl NodeRegion {
     /// Node `id`, or `None` if there is no such id: a torn read can ask for any number.
     #[inline(always)]
-    pub(super) fn get(&self, id: u32) -> Option<&Node> {
+    pub(super) fn get(&self, id: u32) -> Option<&MemoryNode> {
         // SAFETY: inside the region, which is mapped, zeroed at first, and holds only Nodes, which are all atomics.
         (id < self.nodes).then(|| unsafe { self.base.add(id as usize).as_ref() })
     }
 
     /// Node `id`, which exists.
     #[inline]
-    pub(super) fn node(&self, id: u32) -> &Node {
+    pub(super) fn node(&self, id: u32) -> &MemoryNode {
         self.get(id).expect("node ids come from this pool")
     }
 
@@ -145,7 +151,7 @@ impl NodePool {
         let _ = unsafe { madvise(mapping.as_ptr(), mapping_bytes, Advice::LinuxHugepage) };
         let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // SAFETY: the mapping is one huge page longer than the nodes.
-        let base = unsafe { mapping.byte_add(skip) }.cast::<Node>();
+        let base = unsafe { mapping.byte_add(skip) }.cast::<MemoryNode>();
         Ok(Arc::new(NodePool {
             region: NodeRegion { base, nodes },
             mapping,
@@ -179,7 +185,7 @@ impl NodePool {
     }
 
     /// A node, latched, for the caller to fill.
-    pub(super) fn allocate(&self) -> Result<(u32, LatchedNode<'_>), Full> {
+    pub(super) fn allocate(&self) -> Result<(u32, LatchedNode<'_, MEMORY_WORDS>), Full> {
         let mut lists = self.lists.lock();
         let id = if lists.free != NO_NODE {
             let id = lists.free as u32;
@@ -271,11 +277,92 @@ impl NodePool {
     }
 
     /// Takes back a node that no index leads to any more; optimistic readers may still be in it.
-    pub(super) fn free(&self, id: u32, held: LatchedNode<'_>) {
+    pub(super) fn free(&self, id: u32, held: LatchedNode<'_, MEMORY_WORDS>) {
         let mut lists = self.lists.lock();
         self.list(&mut lists, id);
         held.retire();
         lists.in_use -= 1;
+    }
+}
+
+/// The nodes of one index in a pool. An identifier of a node is its number.
+pub struct NodesInMemory {
+    region: NodeRegion,
+    /// It keeps the region mapped.
+    pool: Arc<NodePool>,
+}
+
+impl NodesInMemory {
+    pub(super) fn of(pool: Arc<NodePool>) -> NodesInMemory {
+        NodesInMemory { region: pool.region(), pool }
+    }
+
+    /// Node `id`, which exists.
+    #[inline]
+    pub(super) fn node(&self, id: u32) -> &MemoryNode {
+        self.region.node(id)
+    }
+
+    /// Node `id`, or `None` if there is no such number.
+    #[inline(always)]
+    pub(super) fn get(&self, id: u32) -> Option<&MemoryNode> {
+        self.region.get(id)
+    }
+}
+
+impl Nodes<MEMORY_WORDS> for NodesInMemory {
+    type Missing = Infallible;
+    type Full = Full;
+
+    #[inline(always)]
+    fn at_hand(&self, id: u32) -> Option<Numbered<'_, MEMORY_WORDS>> {
+        self.region.get(id).map(|node| (id, node))
+    }
+
+    #[inline(always)]
+    fn reach(&self, id: u32) -> Result<Option<Numbered<'_, MEMORY_WORDS>>, Infallible> {
+        Ok(self.at_hand(id))
+    }
+
+    fn missing_under(missing: Infallible, _: Leaf) -> Infallible {
+        missing
+    }
+
+    /// A validated parent names no node that was freed.
+    #[inline(always)]
+    fn is(&self, _: &MemoryNode, _: u32) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn numbered(&self, number: u32) -> Option<&MemoryNode> {
+        self.region.get(number)
+    }
+
+    #[inline(always)]
+    fn before_change(&self, _: &LatchedNode<'_, MEMORY_WORDS>) -> Result<(), Full> {
+        Ok(())
+    }
+
+    fn allocate(&self) -> Result<(u32, LatchedNode<'_, MEMORY_WORDS>), Full> {
+        self.pool.allocate()
+    }
+
+    fn free(&self, id: u32, node: LatchedNode<'_, MEMORY_WORDS>) {
+        self.pool.free(id, node);
+    }
+
+    fn free_tree(&self, root: u32) {
+        let node = self.node(root).lock().expect("a node of a tree is in use");
+        let control = node.control();
+        if control.level() > 0 {
+            (0..control.count()).for_each(|at| self.free_tree(node.child(at)));
+        }
+        self.pool.free(root, node);
+    }
+
+    fn drop_tree(&self, root: u32) {
+        self.free_tree(root);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The structural verifier, and counts of entries.
 
 use super::Index;
+use super::MEMORY_WORDS;
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, SearchKey};
-use super::node::{BODY_WORDS, MAX_ENTRIES};
+use super::node::entries_max;
 
 impl Index {
     /// The number of entries, leaf by leaf: exact if no thread writes meanwhile.
@@ -12,7 +13,7 @@ impl Index {
         let mut from = KeyBuf::new();
         let mut entries = 0;
         loop {
-            let leaf = self.reach(Seek::At(SearchKey::new(from.as_slice())), 0, &mut fences);
+            let Ok(leaf) = self.reach(Seek::At(SearchKey::new(from.as_slice())), 0, &mut fences);
             let leaf = leaf.expect("every tree has leaves");
             let count = leaf.node.control().count() as u64;
             if !leaf.node.latch.validate(leaf.version) {
@@ -37,7 +38,7 @@ impl Index {
         let mut sum = 0.0;
         for way in 0..WAYS {
             let mut entries = 1.0;
-            let mut node = self.region.node(self.root);
+            let mut node = self.nodes.node(self.root);
             loop {
                 // This is not validated: a guess may be wrong, it only must not leave the tree's memory.
                 let control = node.control();
@@ -46,7 +47,7 @@ impl Index {
                     break;
                 }
                 let slot = control.count() * (2 * way + 1) / (2 * WAYS);
-                let Some(child) = self.region.get(node.child(slot)) else { break };
+                let Some(child) = self.nodes.get(node.child(slot)) else { break };
                 if child.control().level() >= control.level() {
                     break;
                 }
@@ -60,13 +61,13 @@ impl Index {
     /// Verifies the whole tree and returns the number of its entries, or what is wrong and in which node. No thread may
     /// write meanwhile.
     pub fn check(&self) -> Result<u64, String> {
-        let level = self.region.node(self.root).control().level();
+        let level = self.nodes.node(self.root).control().level();
         self.check_under(self.root, level, &[], None)
     }
 
     fn check_under(&self, id: u32, level: u8, low: &[u8], high: Option<&[u8]>) -> Result<u64, String> {
         let wrong = |what: String| Err(format!("index node {id} (level {level}): {what}"));
-        let Some(node) = self.region.get(id) else { return wrong("no such node".into()) };
+        let Some(node) = self.nodes.get(id) else { return wrong("no such node".into()) };
         let word = node.latch.word();
         if word & 3 != 0 {
             return wrong(format!("in a tree, but its version word {word:#x} says latched or free"));
@@ -76,9 +77,9 @@ impl Index {
         if control.level() != level {
             return wrong(format!("expected level {level}, found {}", control.level()));
         }
-        if count > MAX_ENTRIES
+        if count > entries_max(MEMORY_WORDS)
             || control.heap() < 2 * count
-            || control.heap() + control.prefix_words() > BODY_WORDS
+            || control.heap() + control.prefix_words() > MEMORY_WORDS
         {
             return wrong(format!("{count} entries, heap at {}: they overlap", control.heap()));
         }
@@ -106,7 +107,7 @@ impl Index {
         tails.sort_unstable();
         let mut end = control.heap();
         for (first, words) in tails {
-            if first < end || first + words > BODY_WORDS - control.prefix_words() {
+            if first < end || first + words > MEMORY_WORDS - control.prefix_words() {
                 return wrong(format!("the tail at word {first} overlaps another or leaves the heap"));
             }
             end = first + words;

@@ -1,21 +1,22 @@
 //! Nodes under construction, in private memory.
 
 use super::key::{HEAD_BYTES, KeyBuf, be_word, tail_word, tail_words};
-use super::node::{BODY_WORDS, Control, LONG, LatchedNode};
+use super::node::{Control, LONG, LatchedNode};
+use super::rows::RowAt;
 
 /// A node under construction, in private memory: splits, merges, compactions and bulk loads build one and publish it.
-pub(super) struct NodeImage {
-    control: Control,
+pub(super) struct NodeImage<const W: usize> {
+    control: Control<W>,
     /// The removal Lsn.
     pub(super) removal: u64,
-    body: [u64; BODY_WORDS],
+    body: [u64; W],
 }
 
-impl NodeImage {
+impl<const W: usize> NodeImage<W> {
     /// An empty node of keys that begin with `prefix`.
-    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> NodeImage {
+    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> NodeImage<W> {
         let control = Control::new(level, guarded, prefix.len());
-        let mut image = NodeImage { control, removal, body: [0; BODY_WORDS] };
+        let mut image = NodeImage { control, removal, body: [0; W] };
         for (word, chunk) in prefix.chunks(8).enumerate() {
             image.body[control.heap() + word] = be_word(chunk);
         }
@@ -23,11 +24,11 @@ impl NodeImage {
     }
 
     /// The control word and the body of the node that this image becomes.
-    pub(super) fn parts(&self) -> (Control, &[u64; BODY_WORDS]) {
+    pub(super) fn parts(&self) -> (Control<W>, &[u64; W]) {
         (self.control, &self.body)
     }
 
-    pub(super) fn control(&self) -> Control {
+    pub(super) fn control(&self) -> Control<W> {
         self.control
     }
 
@@ -57,14 +58,40 @@ impl NodeImage {
         self.control = self.control.plus(words);
     }
 
+    /// The node is a leaf whose entries have rows.
+    pub(super) fn has_rows(&mut self, has_rows: bool) {
+        self.control = self.control.with_rows(has_rows);
+    }
+
+    /// Appends an entry with its row of a latched node.
+    fn push_with_row(&mut self, suffix: &[u8], node: &LatchedNode<'_, W>, row: RowAt) -> bool {
+        let room = row.kept_room();
+        if 2 + tail_words(suffix.len()) + room > self.control.room() {
+            return false;
+        }
+        self.control = self.control.with_words(room);
+        let first = self.control.heap();
+        for word in 0..row.bytes().div_ceil(8) {
+            self.body[first + word] = node.body(row.first() + word);
+        }
+        self.push(suffix, RowAt::new(first, room, row.bytes(), row.marks).value())
+    }
+
     /// Appends entries `range` of a latched node. False: they do not fit.
     #[must_use]
-    pub(super) fn push_entries(&mut self, node: &LatchedNode<'_>, range: std::ops::Range<usize>) -> bool {
+    pub(super) fn push_entries(&mut self, node: &LatchedNode<'_, W>, range: std::ops::Range<usize>) -> bool {
         let control = node.control();
         let (old, new) = (control.prefix_bytes(), self.control.prefix_bytes());
         let mut key = KeyBuf::new();
         node.read_prefix(control, &mut key);
         for at in range {
+            if control.has_rows() {
+                node.read_suffix(control, at, &mut key);
+                if !self.push_with_row(&key.as_slice()[new..], node, node.row_at(at)) {
+                    return false;
+                }
+                continue;
+            }
             let tag = node.tag(at);
             if tag & LONG == 0 && new >= old && tag as usize >= new - old {
                 if self.control.room() < 2 {

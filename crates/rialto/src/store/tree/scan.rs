@@ -11,8 +11,9 @@
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
+use super::nodes::Nodes;
 use super::search::Equal;
-use super::{Index, Leaf};
+use super::{Leaf, Tree};
 use crate::ids::Lsn;
 use crate::store::RowLocation;
 use std::ops::Bound;
@@ -42,7 +43,7 @@ pub enum Guard {
 /// Whether a scan has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
-    /// Call [`Index::read_leaf`] again, with the same range and batch.
+    /// Call [`Tree::try_read_leaf`] again, with the same range and batch.
     Yes,
     /// The range has been read to its end.
     No,
@@ -187,22 +188,24 @@ impl Batch {
     }
 }
 
-impl Index {
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: from the first leaf of the range
     /// if the batch is new, otherwise from the next one. The range and the direction stay the same from call to call.
     ///
     /// A leaf of the range without an entry in it gives an empty batch and [`More::Yes`]. An empty range reads, and
     /// guards, the leaf that would hold its entries.
-    pub fn read_leaf(
+    ///
+    /// If a node is missing, the batch is as before the call, but without entries.
+    pub fn try_read_leaf(
         &self,
         range: &ScanRange<'_>,
         direction: Direction,
         guard: Guard,
         batch: &mut Batch,
-    ) -> More {
+    ) -> Result<More, N::Missing> {
         if batch.stage == ScanStage::End {
             batch.clear();
-            return More::No;
+            return Ok(More::No);
         }
         // The resume key is taken out of the batch while the scan reads from it.
         let resume = batch.resume.take().unwrap_or_else(|| Box::new(KeyBuf::new()));
@@ -214,14 +217,23 @@ impl Index {
             (Direction::Backward, _) => left.high = Bound::Excluded(resume.as_slice()),
         }
         let mut tries = 0;
-        let stage = loop {
-            if let Some(stage) = self.try_read_leaf(&left, direction, guard, batch, tries) {
-                break stage;
+        let read = loop {
+            match self.read_leaf_once(&left, direction, guard, batch, tries) {
+                Ok(Some(stage)) => break Ok(stage),
+                Ok(None) => tries += 1,
+                Err(missing) => break Err(missing),
             }
-            tries += 1;
+        };
+        let mut resume = resume;
+        let stage = match read {
+            Ok(stage) => stage,
+            Err(missing) => {
+                batch.clear();
+                batch.resume = Some(resume);
+                return Err(missing);
+            }
         };
         batch.stage = stage;
-        let mut resume = resume;
         match (stage, direction) {
             (ScanStage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
             (ScanStage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
@@ -229,18 +241,18 @@ impl Index {
             (ScanStage::Begin | ScanStage::End, _) => {}
         }
         batch.resume = Some(resume);
-        if stage == ScanStage::End { More::No } else { More::Yes }
+        Ok(if stage == ScanStage::End { More::No } else { More::Yes })
     }
 
     /// One try. `None`: a writer made it invalid.
-    fn try_read_leaf(
+    fn read_leaf_once(
         &self,
         range: &ScanRange<'_>,
         direction: Direction,
         guard: Guard,
         batch: &mut Batch,
         tries: u32,
-    ) -> Option<ScanStage> {
+    ) -> Result<Option<ScanStage>, N::Missing> {
         let seek = match (direction, range.low, range.high) {
             (Direction::Forward, Bound::Unbounded, _) => Seek::First,
             (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => {
@@ -250,32 +262,32 @@ impl Index {
             (Direction::Backward, _, Bound::Included(high)) => Seek::At(SearchKey::new(high)),
             (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(SearchKey::new(high)),
         };
-        let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
+        let leaf = self.reach(seek, 0, &mut batch.fences)?.expect("every tree has leaves");
         let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
         // Latched only to guard, or after enough readings that failed their validation. The latch is granted only if
         // the leaf has not changed since it was reached. Guarding leaves the version as it is, so an unlatched reading
         // can still be validated.
         let mut held = None;
         if must_guard || tries >= OPTIMISTIC_TRIES {
-            let mut latched = leaf.node.upgrade(leaf.version)?;
+            let Some(mut latched) = leaf.node.upgrade(leaf.version) else { return Ok(None) };
             if must_guard {
                 latched.guard();
             }
             held = Some(latched).filter(|_| tries >= OPTIMISTIC_TRIES);
         }
         batch.copy_entries(leaf.node, range, direction);
-        batch.leaf = Leaf { node: leaf.id, version: leaf.version };
+        batch.leaf = Leaf { node: leaf.number, version: leaf.version };
         batch.removal = Lsn(leaf.node.removal.load(Ordering::Relaxed));
         if held.is_none() && !leaf.node.latch.validate(leaf.version) {
-            return None;
+            return Ok(None);
         }
-        Some(batch.stage_after(range, direction))
+        Ok(Some(batch.stage_after(range, direction)))
     }
 }
 
 impl Batch {
     /// Copies the entries of `leaf` in `range`; the caller validates.
-    fn copy_entries(&mut self, leaf: &Node, range: &ScanRange<'_>, direction: Direction) {
+    fn copy_entries<const W: usize>(&mut self, leaf: &Node<W>, range: &ScanRange<'_>, direction: Direction) {
         self.clear();
         let control = leaf.control();
         let from = match range.low {
@@ -305,7 +317,7 @@ impl Batch {
     }
 
     /// The rank of a bound in a leaf; the bound may lie outside the leaf.
-    fn rank(&self, leaf: &Node, control: Control, bound: &[u8], equal: Equal) -> usize {
+    fn rank<const W: usize>(&self, leaf: &Node<W>, control: Control<W>, bound: &[u8], equal: Equal) -> usize {
         if bound < self.fences.low() {
             0
         } else if self.fences.high().is_some_and(|high| bound >= high) {

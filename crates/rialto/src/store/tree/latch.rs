@@ -16,7 +16,7 @@ use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
 
 /// The word of a latch; a trait only so that a model checker can substitute its own.
-pub(super) trait Word {
+pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> bool;
@@ -58,7 +58,7 @@ const STEP: u64 = 4;
 /// A version latch. All zeroes is a latch that is open, at version 0.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(super) struct Latch<W = AtomicU64> {
+pub(crate) struct Latch<W = AtomicU64> {
     word: W,
 }
 
@@ -71,14 +71,14 @@ impl<W: Word> Latch<W> {
 
     /// Begins an optimistic read: waits until the node is not latched and returns its word. `None`: the node is free.
     #[inline(always)]
-    pub(super) fn read(&self) -> Option<u64> {
+    pub(crate) fn read(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
         if word & (LATCHED | FREE) == 0 { Some(word) } else { self.read_slow() }
     }
 
     /// The same without waiting. `None`: the node is latched, or free.
     #[inline(always)]
-    pub(super) fn try_read(&self) -> Option<u64> {
+    pub(crate) fn try_read(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
         (word & (LATCHED | FREE) == 0).then_some(word)
     }
@@ -99,7 +99,7 @@ impl<W: Word> Latch<W> {
 
     /// Ends an optimistic read that began with `word`: true if everything read in between is of one version.
     #[inline(always)]
-    pub(super) fn validate(&self, word: u64) -> bool {
+    pub(crate) fn validate(&self, word: u64) -> bool {
         W::fence(Ordering::Acquire);
         self.word.load(Ordering::Relaxed) == word
     }
@@ -162,12 +162,17 @@ impl<W: Word> Latch<W> {
     }
 
     /// Latches a free node for its first use or its next one. Only the pool, which owns free nodes, calls this.
-    pub(super) fn claim(&self) {
+    pub(crate) fn claim(&self) {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED == 0);
         self.word.store((word & !FREE) | LATCHED, Ordering::Relaxed);
         latches::taken();
         W::fence(Ordering::Release);
+    }
+
+    /// Whether the node is free.
+    pub(crate) fn is_free(&self) -> bool {
+        self.word.load(Ordering::Acquire) & (FREE | LATCHED) == FREE
     }
 
     /// The word as it is now.

@@ -14,7 +14,7 @@ impl Index {
     }
 
     fn marks_of_levels(&self, at_least: usize) -> Vec<Vec<u8>> {
-        let mut level = self.region.node(self.root).control().level();
+        let mut level = self.nodes.node(self.root).control().level();
         loop {
             let bounds = self.bounds_of_level(level);
             if bounds.len() >= at_least {
@@ -32,7 +32,7 @@ impl Index {
         let (mut fences, mut from) = (Fences::new(), KeyBuf::new());
         let mut bounds = Vec::new();
         // A tree that has lost this level meanwhile is small.
-        while self.reach(Seek::At(SearchKey::new(from.as_slice())), level, &mut fences).is_some() {
+        while let Ok(Some(_)) = self.reach(Seek::At(SearchKey::new(from.as_slice())), level, &mut fences) {
             let Some(high) = fences.high() else { break };
             bounds.push(high.to_vec());
             from.set(high);

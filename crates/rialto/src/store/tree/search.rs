@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::key::{HEAD_BYTES, SearchKey, tail_word, tail_words};
-use super::node::{Control, LONG, MAX_ENTRIES, Node};
+use super::node::{Control, ENTRIES_MAX, LONG, Node, entries_max};
 use std::cmp::Ordering as Order;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
@@ -40,9 +40,9 @@ impl Fraction {
 
     #[inline(always)]
     fn whole(entries: f64) -> usize {
-        debug_assert!((0.0..=MAX_ENTRIES as f64 + 0.5).contains(&entries));
+        debug_assert!((0.0..=ENTRIES_MAX as f64 + 0.5).contains(&entries));
         // SAFETY: the share is a quotient of two numbers, both not negative, of which the second is at least 1 and not
-        // below the first. So it is from 0 to 1; times at most MAX_ENTRIES it fits any integer.
+        // below the first. So it is from 0 to 1; times at most ENTRIES_MAX it fits any integer.
         unsafe { entries.to_int_unchecked::<i64>() as usize }
     }
 }
@@ -54,8 +54,8 @@ pub(super) enum Equal {
     NotCounted,
 }
 
-impl Node {
-    /// How many of the first `count` entries (at most [`MAX_ENTRIES`]) have heads that are `below` something; heads
+impl<const W: usize> Node<W> {
+    /// How many of the first `count` entries (at most half the words of the body) have heads that are `below` something; heads
     /// ascend, so these come first.
     ///
     /// It is branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step the
@@ -66,9 +66,9 @@ impl Node {
         if count == 0 {
             return 0;
         }
-        debug_assert!(count <= MAX_ENTRIES);
+        debug_assert!(count <= entries_max(W));
         let head_before = |words: usize| {
-            // SAFETY: 2 <= words <= 2 * count <= BODY_WORDS by the argument above.
+            // SAFETY: 2 <= words <= 2 * count <= W by the argument above.
             unsafe { self.body.get_unchecked(words - 2) }.load(Ordering::Relaxed)
         };
         let first = 2usize << count.ilog2();
@@ -76,6 +76,14 @@ impl Node {
         let mut go = |step: usize| at = select_unpredictable(below(head_before(at + step)), at + step, at);
         // Written out, so that each step is three instructions with a constant distance.
         if first >= 32 {
+            // Only large nodes have so many entries.
+            if entries_max(W) >= 256 {
+                let mut step = first;
+                while step > 256 {
+                    step >>= 1;
+                    go(step);
+                }
+            }
             if first >= 256 {
                 go(128);
             }
@@ -145,7 +153,7 @@ impl Node {
 
     /// How far into the interval of the child at `slot` the key lies, if the neighbours' heads tell.
     #[inline(always)]
-    pub(super) fn share(&self, control: Control, slot: usize, probe: &SearchKey<'_>) -> Option<Fraction> {
+    pub(super) fn share(&self, control: Control<W>, slot: usize, probe: &SearchKey<'_>) -> Option<Fraction> {
         // Entry 0 has no head of its own.
         if slot == 0 || slot + 1 >= control.count() {
             return None;
@@ -164,7 +172,7 @@ impl Node {
     #[inline(always)]
     pub(super) fn find(
         &self,
-        control: Control,
+        control: Control<W>,
         probe: &SearchKey<'_>,
         share: Option<Fraction>,
     ) -> (usize, bool) {
@@ -194,13 +202,13 @@ impl Node {
 
     /// The child that covers `probe` in an inner node: the last entry at or below it.
     #[inline(always)]
-    pub(super) fn slot(&self, control: Control, probe: &SearchKey<'_>) -> usize {
+    pub(super) fn slot(&self, control: Control<W>, probe: &SearchKey<'_>) -> usize {
         self.rank(control, probe, Equal::Counted).saturating_sub(1)
     }
 
     /// The number of entries below `probe`, or at most equal to it.
     #[inline(always)]
-    pub(super) fn rank(&self, control: Control, probe: &SearchKey<'_>, equal: Equal) -> usize {
+    pub(super) fn rank(&self, control: Control<W>, probe: &SearchKey<'_>, equal: Equal) -> usize {
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
         let up_to = self.heads_up_to(control.count(), head);

@@ -8,18 +8,28 @@
 use super::descent::{Fences, Seek};
 use super::image::NodeImage;
 use super::key::{KeyBuf, SearchKey, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, LatchedNode};
+use super::node::{Control, LatchedNode};
+use super::nodes::{Nodes, Stopped, StoppedIn};
 use super::search::Equal;
-use super::{Full, Index};
+use super::{Index, Tree};
 use std::sync::atomic::Ordering;
 
-/// A node that uses fewer words than this looks for a sibling to join.
-const UNDERFULL_WORDS: usize = BODY_WORDS / 4;
+/// A node with a body of `body_words` that uses fewer words than this looks for a sibling to join.
+const fn underfull_words(body_words: usize) -> usize {
+    body_words / 4
+}
+
 /// Two nodes join if they use at most this many words together, so that the next insert does not split them again.
-const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
+const fn merged_words(body_words: usize) -> usize {
+    body_words * 3 / 4
+}
+
 /// A node is compacted, rather than split, only if that frees at least this many words: otherwise it would soon be full
 /// again.
-const COMPACT_WORDS: usize = BODY_WORDS / 8;
+const fn compact_words(body_words: usize) -> usize {
+    body_words / 8
+}
+
 /// This many consecutive keys, and the next one, show that keys arrive in order there.
 const RUN: usize = 4;
 /// How far around the wanted position a split looks for a shorter separator.
@@ -33,14 +43,19 @@ struct Division {
     separator: KeyBuf,
 }
 
-impl Index {
-    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and frees
-    /// enough. False, and no change, if not.
-    pub(super) fn compact(&self, node: &mut LatchedNode<'_>, suffix_len: usize) -> bool {
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
+    /// Frees the dead tails and rows of a node, if that makes room for so many words and frees enough. False, and no
+    /// change, if not.
+    pub(super) fn compact(&self, node: &mut LatchedNode<'_, W>, words: usize) -> bool {
         let control = node.control();
-        let needed = 2 + tail_words(suffix_len);
-        let worth_it = control.garbage() >= COMPACT_WORDS || control.count() < 3;
-        if control.room() + control.garbage() < needed || !worth_it {
+        // Rows give up the room that they do not need.
+        let kept: usize = match control.has_rows() {
+            true => (0..control.count()).map(|at| node.heap_words(at) - (node.entry_words(at) - 2)).sum(),
+            false => 0,
+        };
+        let garbage = control.garbage() + kept;
+        let worth_it = garbage >= compact_words(W) || control.count() < 3;
+        if control.room() + garbage < words || !worth_it {
             return false;
         }
         let mut prefix = KeyBuf::new();
@@ -51,6 +66,7 @@ impl Index {
             node.removal.load(Ordering::Relaxed),
             prefix.as_slice(),
         );
+        image.has_rows(control.has_rows());
         let fits = image.push_entries(node, 0..control.count());
         debug_assert!(fits && image.control().garbage() == 0, "a node fits into a node");
         node.become_image(&image);
@@ -59,17 +75,18 @@ impl Index {
 
     /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its caller then tries
     /// again.
-    pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), Full> {
+    pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), StoppedIn<N, W>> {
         loop {
             let mut fences = Fences::new();
             let probe = SearchKey::new(key);
-            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else {
+            let parent = self.reach(Seek::At(probe), level + 1, &mut fences).map_err(Stopped::Missing)?;
+            let Some(parent) = parent else {
                 if self.grow(level, key)? {
                     return Ok(());
                 }
                 continue;
             };
-            let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
+            let Some(mut parent) = self.latch_to_change(parent.node, parent.version)? else { continue };
             if self.split_child(&mut parent, fences, &probe)? {
                 return Ok(());
             }
@@ -82,24 +99,26 @@ impl Index {
     #[inline(never)]
     fn split_child(
         &self,
-        parent: &mut LatchedNode<'_>,
+        parent: &mut LatchedNode<'_, W>,
         mut fences: Fences,
         probe: &SearchKey<'_>,
-    ) -> Result<bool, Full> {
+    ) -> Result<bool, StoppedIn<N, W>> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
-        let mut left = self.lock(parent.child(slot));
+        let mut left = self.lock(parent.child(slot))?;
         if left.control().count() < 3 {
             return Ok(true);
         }
         let parent_prefix = control.prefix_bytes();
         let division = divide(&left, probe, parent_prefix);
         let separator = &division.separator.as_slice()[parent_prefix..];
-        if 2 + tail_words(separator.len()) > control.room() && !self.compact(parent, separator.len()) {
+        if 2 + tail_words(separator.len()) > control.room()
+            && !self.compact(parent, 2 + tail_words(separator.len()))
+        {
             return Ok(false);
         }
         fences.narrow(parent, parent.control(), slot, slot);
-        let (right_id, mut right) = self.pool.allocate()?;
+        let (right_id, mut right) = self.nodes.allocate().map_err(Stopped::Full)?;
         let (low, high) = part(&left, &division, fences.low(), fences.high());
         right.become_image(&high);
         left.become_image(&low);
@@ -109,8 +128,8 @@ impl Index {
 
     /// Moves the root's entries, if it is of `level`, into two new children. False, and no change, if it is not.
     #[inline(never)]
-    fn grow(&self, level: u8, key: &[u8]) -> Result<bool, Full> {
-        let mut root = self.lock(self.root);
+    fn grow(&self, level: u8, key: &[u8]) -> Result<bool, StoppedIn<N, W>> {
+        let mut root = self.lock(self.root)?;
         let control = root.control();
         if control.level() != level {
             return Ok(false);
@@ -119,12 +138,12 @@ impl Index {
             return Ok(true);
         }
         let division = divide(&root, &SearchKey::new(key), 0);
-        let (left_id, mut left) = self.pool.allocate()?;
-        let (right_id, mut right) = match self.pool.allocate() {
+        let (left_id, mut left) = self.nodes.allocate().map_err(Stopped::Full)?;
+        let (right_id, mut right) = match self.nodes.allocate() {
             Ok(right) => right,
             Err(full) => {
-                self.pool.free(left_id, left);
-                return Err(full);
+                self.nodes.free(left_id, left);
+                return Err(Stopped::Full(full));
             }
         };
         let (low, high) = part(&root, &division, &[], None);
@@ -139,15 +158,16 @@ impl Index {
     }
 
     /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; then its parents in the
-    /// same way, as they become underfull. True if something was joined.
+    /// same way, as they become underfull. True if something was joined. Nodes that are missing stay as they are.
     pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
         let mut merged = false;
         loop {
             let mut fences = Fences::new();
             let probe = SearchKey::new(key);
-            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
+            let Ok(Some(parent)) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
-            let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
+            let Ok(latched) = self.latch_to_change(parent.node, parent.version) else { return merged };
+            let Some(mut parent) = latched else { continue };
             if parent.control().count() == 1 {
                 if parent_id == self.root {
                     self.shrink(parent);
@@ -170,7 +190,7 @@ impl Index {
             }
             // The joined node may take in the next sibling too, which did not fit when it became underfull itself; and
             // it may be the root's last child.
-            if joined.used() >= UNDERFULL_WORDS && control.count() > 1 {
+            if joined.used() >= underfull_words(W) && control.count() > 1 {
                 return true;
             }
         }
@@ -181,22 +201,22 @@ impl Index {
     #[inline(never)]
     fn merge_child(
         &self,
-        parent: &mut LatchedNode<'_>,
+        parent: &mut LatchedNode<'_, W>,
         fences: Fences,
         probe: &SearchKey<'_>,
-    ) -> Option<Control> {
+    ) -> Option<Control<W>> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
         let mut fences = Some(fences);
         for first in [Some(slot).filter(|slot| slot + 1 < control.count()), slot.checked_sub(1)] {
             let Some(first) = first else { continue };
-            let mut left = self.lock(parent.child(first));
             let right_id = parent.child(first + 1);
-            let right = self.lock(right_id);
+            let Ok(mut left) = self.lock(parent.child(first)) else { continue };
+            let Ok(right) = self.lock(right_id) else { continue };
             // An empty leaf always goes, because scans would meet it for ever. A shorter prefix may make tails longer:
             // if the image does not fit, the two stay apart.
             let one_is_empty = left.control().count() == 0 || right.control().count() == 0;
-            let most = if one_is_empty { BODY_WORDS } else { MERGED_WORDS };
+            let most = if one_is_empty { W } else { merged_words(W) };
             if !one_is_empty && left.control().used() + right.control().used() > most {
                 continue;
             }
@@ -205,37 +225,50 @@ impl Index {
             let Some(image) = join(&left, &right, parent, first + 1, &fences, most) else { break };
             left.become_image(&image);
             parent.remove(first + 1);
-            self.pool.free(right_id, right);
+            self.nodes.free(right_id, right);
             return Some(image.control());
         }
         None
     }
 
     /// Moves the entries of the root's only child into the root, as long as there is only one.
-    fn shrink(&self, mut root: LatchedNode<'_>) {
+    fn shrink(&self, mut root: LatchedNode<'_, W>) {
         while root.control().level() > 0 && root.control().count() == 1 {
             let child_id = root.child(0);
-            let child = self.lock(child_id);
+            let Ok(child) = self.lock(child_id) else { return };
             let control = child.control();
             debug_assert_eq!(control.prefix_bytes(), 0, "the whole key space has no common prefix");
             let removal = child.removal.load(Ordering::Relaxed);
             let mut image = NodeImage::new(control.level(), control.guarded(), removal, &[]);
+            image.has_rows(control.has_rows());
             let fits = image.push_entries(&child, 0..control.count());
             debug_assert!(fits, "a node fits into a node");
             root.become_image(&image);
-            self.pool.free(child_id, child);
+            self.nodes.free(child_id, child);
         }
     }
 
-    /// Latches a node that cannot be freed: its parent is latched, or it is the root.
-    fn lock(&self, id: u32) -> LatchedNode<'_> {
-        self.region.node(id).lock().expect("the child of a latched parent is in use")
+    /// Latches a node that cannot be freed, to change it: its parent is latched, or it is the root.
+    fn lock(&self, id: u32) -> Result<LatchedNode<'_, W>, StoppedIn<N, W>> {
+        loop {
+            let reached = self.nodes.reach(id).map_err(Stopped::Missing)?;
+            let (_, node) = reached.expect("the child of a latched parent is in use");
+            // A node that has left memory meanwhile may be another one by now, or none.
+            if let Some(latched) = node.lock()
+                && self.nodes.is(&latched, id)
+            {
+                self.nodes.before_change(&latched).map_err(Stopped::Full)?;
+                return Ok(latched);
+            }
+        }
     }
+}
 
+impl Index {
     /// How many leaves there are under a node, itself included, and the words that their entries take. No other thread
     /// uses the index.
     pub(super) fn leaf_words(&self, id: u32) -> (u64, u64) {
-        let node = self.region.node(id);
+        let node = self.nodes.node(id);
         let control = node.control();
         if control.level() == 0 {
             return (1, control.used() as u64);
@@ -243,27 +276,21 @@ impl Index {
         let children = (0..control.count()).map(|at| self.leaf_words(node.child(at)));
         children.fold((0, 0), |(leaves, words), (more, of_more)| (leaves + more, words + of_more))
     }
-
-    /// Frees a node and all below it. No other thread uses the index.
-    pub(super) fn free_under(&self, id: u32) {
-        let node = self.lock(id);
-        let control = node.control();
-        if control.level() > 0 {
-            (0..control.count()).for_each(|at| self.free_under(node.child(at)));
-        }
-        self.pool.free(id, node);
-    }
 }
 
 /// Whether a node, after a removal, looks for a sibling to join. It does not after each removal, because a node whose
 /// siblings are too full would then look for one at each removal.
-pub(super) fn wants_merge(control: Control) -> bool {
+pub(super) fn wants_merge<const W: usize>(control: Control<W>) -> bool {
     let count = control.count();
-    control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())
+    control.used() < underfull_words(W) && (count.is_multiple_of(8) || count.is_power_of_two())
 }
 
 /// Chooses where to divide a node of three entries or more, for an insert at `probe`.
-fn divide(node: &LatchedNode<'_>, probe: &SearchKey<'_>, parent_prefix: usize) -> Division {
+fn divide<const W: usize>(
+    node: &LatchedNode<'_, W>,
+    probe: &SearchKey<'_>,
+    parent_prefix: usize,
+) -> Division {
     let control = node.control();
     let count = control.count();
     let position = node.rank(control, probe, Equal::Counted);
@@ -283,7 +310,7 @@ fn divide(node: &LatchedNode<'_>, probe: &SearchKey<'_>, parent_prefix: usize) -
     let mut wanted = 0;
     let mut words = 0;
     while wanted < count && words < goal {
-        words += 2 + tail_words(node.suffix_len(wanted));
+        words += node.entry_words(wanted);
         wanted += 1;
     }
     let wanted = wanted.clamp(1, count - 1);
@@ -302,7 +329,7 @@ fn divide(node: &LatchedNode<'_>, probe: &SearchKey<'_>, parent_prefix: usize) -
 }
 
 /// Whether an insert at `position` has the next key behind [`RUN`] consecutive keys.
-fn ends_a_run(node: &LatchedNode<'_>, probe: &SearchKey<'_>, position: usize) -> bool {
+fn ends_a_run<const W: usize>(node: &LatchedNode<'_, W>, probe: &SearchKey<'_>, position: usize) -> bool {
     let Some(first) = position.checked_sub(RUN) else { return false };
     let mut start = KeyBuf::new();
     node.read_key(node.control(), first, &mut start);
@@ -319,7 +346,7 @@ fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
 }
 
 /// The separator between entries `at - 1` and `at`.
-fn separator_at(node: &LatchedNode<'_>, at: usize) -> KeyBuf {
+fn separator_at<const W: usize>(node: &LatchedNode<'_, W>, at: usize) -> KeyBuf {
     let control = node.control();
     let mut right = KeyBuf::new();
     node.read_key(control, at, &mut right);
@@ -333,12 +360,12 @@ fn separator_at(node: &LatchedNode<'_>, at: usize) -> KeyBuf {
 }
 
 /// The two parts of a divided node whose fences are `low` and `high`.
-fn part(
-    node: &LatchedNode<'_>,
+fn part<const W: usize>(
+    node: &LatchedNode<'_, W>,
     division: &Division,
     low: &[u8],
     high: Option<&[u8]>,
-) -> (NodeImage, NodeImage) {
+) -> (NodeImage<W>, NodeImage<W>) {
     let control = node.control();
     let removal = node.removal.load(Ordering::Relaxed);
     let separator = division.separator.as_slice();
@@ -350,6 +377,8 @@ fn part(
     );
     let prefix = high.map_or(0, |high| common_prefix(separator, high));
     let mut right = NodeImage::new(control.level(), control.guarded(), removal, &separator[..prefix]);
+    left.has_rows(control.has_rows());
+    right.has_rows(control.has_rows());
     let mut from = division.at;
     let mut fits = left.push_entries(node, 0..from);
     if control.level() > 0 {
@@ -364,20 +393,21 @@ fn part(
 
 /// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right sibling's
 /// slot in the parent.
-fn join(
-    left: &LatchedNode<'_>,
-    right: &LatchedNode<'_>,
-    parent: &LatchedNode<'_>,
+fn join<const W: usize>(
+    left: &LatchedNode<'_, W>,
+    right: &LatchedNode<'_, W>,
+    parent: &LatchedNode<'_, W>,
     slot: usize,
     fences: &Fences,
     most: usize,
-) -> Option<NodeImage> {
+) -> Option<NodeImage<W>> {
     let (of_left, of_right) = (left.control(), right.control());
     let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
     let guarded = of_left.guarded() || of_right.guarded();
     let low = fences.low();
     let prefix = fences.high().map_or(0, |high| common_prefix(low, high));
     let mut image = NodeImage::new(of_left.level(), guarded, removal, &low[..prefix]);
+    image.has_rows(of_left.has_rows());
     let mut from = 0;
     let mut fits = true;
     if of_left.level() > 0 {

@@ -1,9 +1,10 @@
 //! Descents that know the fences of the node they reach: for scans, splits and merges.
 
-use super::Index;
 use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
+use super::nodes::{Nodes, Numbered};
 use super::search::Equal;
+use super::{Leaf, Tree};
 
 /// Where a descent leads.
 #[derive(Clone, Copy)]
@@ -19,7 +20,7 @@ pub(super) enum Seek<'k> {
 }
 
 impl Seek<'_> {
-    fn slot(&self, node: &Node, control: Control) -> usize {
+    fn slot<const W: usize>(&self, node: &Node<W>, control: Control<W>) -> usize {
         match self {
             Seek::First => 0,
             Seek::At(probe) => node.slot(control, probe),
@@ -53,7 +54,13 @@ impl Fences {
     }
 
     /// Narrows the fences of `node` to those of its children from `first` to `last`.
-    pub(super) fn narrow(&mut self, node: &Node, control: Control, first: usize, last: usize) {
+    pub(super) fn narrow<const W: usize>(
+        &mut self,
+        node: &Node<W>,
+        control: Control<W>,
+        first: usize,
+        last: usize,
+    ) {
         if first > 0 {
             node.read_key(control, first, &mut self.low);
             self.bounded_below = true;
@@ -66,31 +73,50 @@ impl Fences {
 }
 
 /// A node as a descent reached it; not yet validated.
-pub(super) struct Reached<'i> {
+pub(super) struct Reached<'i, const W: usize> {
+    pub(super) number: u32,
     pub(super) id: u32,
-    pub(super) node: &'i Node,
+    pub(super) node: &'i Node<W>,
     pub(super) version: u64,
 }
 
-impl Index {
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Descends to a node of `level` and puts its fences, as of `version`, into `fences`. `None`: the tree is not that
     /// high.
-    pub(super) fn reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Reached<'_>> {
+    pub(super) fn reach(
+        &self,
+        seek: Seek<'_>,
+        level: u8,
+        fences: &mut Fences,
+    ) -> Result<Option<Reached<'_, W>>, N::Missing> {
         loop {
-            if let Some(reached) = self.try_reach(seek, level, fences) {
-                return reached;
+            let mut missing = None;
+            if let Some(reached) = self.reach_once(seek, level, fences, &mut missing) {
+                return Ok(reached);
+            }
+            if let Some(missing) = missing {
+                return Err(missing);
             }
         }
     }
 
-    /// As `reach`; the outer `None`: begin again.
-    fn try_reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Option<Reached<'_>>> {
+    /// As `reach`; the outer `None`: begin again, unless a node is missing.
+    fn reach_once(
+        &self,
+        seek: Seek<'_>,
+        level: u8,
+        fences: &mut Fences,
+        missing: &mut Option<N::Missing>,
+    ) -> Option<Option<Reached<'_, W>>> {
         // The deepest nodes with a separator to the left and to the right of the path: only their separators are read.
         let (mut low, mut high) = (None, None);
         self.begin_descent();
         let mut id = self.root;
-        let mut node = self.region.node(id);
+        let (mut number, mut node) = self.step_to(id, missing)?;
         let mut version = node.latch.read()?;
+        if !self.nodes.is(node, id) {
+            return None;
+        }
         let there = loop {
             let control = node.control();
             if control.level() <= level {
@@ -104,16 +130,22 @@ impl Index {
                 high = Some((node, version, control, slot + 1));
             }
             id = node.child(slot);
-            let child = self.region.get(id)?;
+            let Some((child_number, child)) = self.step_to(id, missing) else {
+                // An entry that is out of date names any node.
+                let cause = missing.take().filter(|_| node.latch.validate(version));
+                *missing = cause.map(|cause| N::missing_under(cause, Leaf { node: number, version }));
+                return None;
+            };
             let child_version = child.latch.read()?;
-            if !node.latch.validate(version) {
+            if !node.latch.validate(version) || !self.nodes.is(child, id) {
                 return None;
             }
-            (node, version) = (child, child_version);
+            (number, node, version) = (child_number, child, child_version);
         };
         // An ancestor that is still unchanged was so when the node's version was read.
         let read = |fence, key: &mut KeyBuf| {
-            let Some((node, version, control, slot)): Option<(&Node, u64, Control, usize)> = fence else {
+            let Some((node, version, control, slot)): Option<(&Node<W>, u64, Control<W>, usize)> = fence
+            else {
                 return Some(false);
             };
             node.read_key(control, slot, key);
@@ -122,6 +154,16 @@ impl Index {
         fences.bounded_below = read(low, &mut fences.low)?;
         fences.bounded_above = read(high, &mut fences.high)?;
         // The level of a node other than the root follows from its parent's, which was validated.
-        node.latch.validate(version).then(|| there.then_some(Reached { id, node, version }))
+        node.latch.validate(version).then(|| there.then_some(Reached { number, id, node, version }))
+    }
+    /// The node that an entry, or the root's name, leads to. `None`: it is missing, or the entry is out of date.
+    fn step_to(&self, id: u32, missing: &mut Option<N::Missing>) -> Option<Numbered<'_, W>> {
+        match self.nodes.reach(id) {
+            Ok(reached) => reached,
+            Err(cause) => {
+                *missing = Some(cause);
+                None
+            }
+        }
     }
 }

@@ -1,0 +1,93 @@
+//! [`Bits`]: a set of small numbers, as a bitmap that grows.
+
+/// A set of numbers. The lowest number that is absent is found quickly.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bits {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Bits {
+    /// How many numbers are in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn contains(&self, number: u32) -> bool {
+        self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 != 0)
+    }
+
+    /// Puts a number in. False: it was there.
+    pub fn insert(&mut self, number: u32) -> bool {
+        let at = number as usize / 64;
+        if at >= self.words.len() {
+            self.words.resize(at + 1, 0);
+        }
+        let bit = 1 << (number % 64);
+        let is_new = self.words[at] & bit == 0;
+        self.words[at] |= bit;
+        self.len += usize::from(is_new);
+        is_new
+    }
+
+    /// Takes a number out. False: it was not there.
+    pub fn remove(&mut self, number: u32) -> bool {
+        if !self.contains(number) {
+            return false;
+        }
+        self.words[number as usize / 64] &= !(1 << (number % 64));
+        self.len -= 1;
+        true
+    }
+
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.len = 0;
+    }
+
+    /// The 64 numbers from `64 * at` on, as bits.
+    pub fn word(&self, at: usize) -> u64 {
+        self.words.get(at).copied().unwrap_or(0)
+    }
+
+    /// The number of words that may have bits.
+    pub fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// One more than the highest number; 0 if there is none.
+    pub fn end(&self) -> u32 {
+        let last = self.words.iter().rposition(|&word| word != 0);
+        last.map_or(0, |at| at as u32 * 64 + 64 - self.words[at].leading_zeros())
+    }
+
+    /// The bytes that it takes on the heap.
+    pub fn allocated_bytes(&self) -> usize {
+        self.words.capacity() * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    use crate::io::Random;
+
+    #[test]
+    fn it_is_a_set() {
+        let mut random = Random::new(7);
+        let (mut bits, mut model) = (Bits::default(), BTreeSet::new());
+        for _ in 0..10_000 {
+            let number = random.below(300) as u32;
+            match random.below(2) {
+                0 => assert_eq!(bits.insert(number), model.insert(number)),
+                _ => assert_eq!(bits.remove(number), model.remove(&number)),
+            }
+            assert_eq!(bits.len(), model.len());
+            assert_eq!(bits.end(), model.last().map_or(0, |last| last + 1));
+            let probe = random.below(400) as u32;
+            assert_eq!(bits.contains(probe), model.contains(&probe));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! [`PageFile`]: the file with the images of pages.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::file_space::FileAddress;
+use super::image;
+use super::page_map::{PageId, Saved};
+use crate::error::{Error, Result};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
+
+/// The file's name.
+pub(crate) const PAGE_FILE: &str = "pages";
+
+/// The file grows by this many bytes at a time, or by a sixteenth of its length if that is more.
+const GROWTH_BYTES: u64 = 4 << 20;
+
+/// The page file: any number of threads read and write in it.
+pub(super) struct PageFile {
+    file: Arc<dyn File>,
+    page_bytes: usize,
+    /// Of the images' checksums.
+    seed: u64,
+    /// The length for which there is room on the disk, in bytes.
+    length: Mutex<u64>,
+}
+
+impl PageFile {
+    /// Opens the file, or creates it. Its name is durable after the next sync of the directory.
+    pub fn open(disk: &dyn Disk, page_bytes: usize, seed: u64) -> DiskResult<PageFile> {
+        let file = disk.open(PAGE_FILE, Open::Create, Caching::Direct)?;
+        let length = Mutex::new(file.length()?);
+        Ok(PageFile { file, page_bytes, seed, length })
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn offset(&self, address: FileAddress) -> u64 {
+        u64::from(address.0) * self.page_bytes as u64
+    }
+
+    /// Reads a page's image, and checks it; `damage` says what is wrong with a page whose checksum is right.
+    pub fn read(
+        &self,
+        page: PageId,
+        saved: Saved,
+        buffer: &mut AlignedBuffer,
+        damage: impl Fn(&[u8]) -> Option<String>,
+    ) -> Result<()> {
+        let offset = self.offset(saved.address);
+        self.file.read_at(buffer, offset)?;
+        let damaged = image::check(buffer, page, saved.stamp, self.seed).err().or_else(|| damage(buffer));
+        match damaged {
+            None => Ok(()),
+            Some(what) => Err(Error::Corrupt { file: PAGE_FILE.to_owned(), offset, what }),
+        }
+    }
+
+    /// Writes adjacent images, sealed, from this address on. They are durable after [`PageFile::sync`].
+    pub fn write(&self, first: FileAddress, images: &[u8]) -> DiskResult<()> {
+        let offset = self.offset(first);
+        self.make_room(offset + images.len() as u64)?;
+        self.file.write_at(images, offset)
+    }
+
+    /// Makes the file at least so long. A full disk shows here, and not in a write.
+    fn make_room(&self, bytes: u64) -> DiskResult<()> {
+        let mut length = self.length.lock();
+        if *length >= bytes {
+            return Ok(());
+        }
+        let much = (*length + GROWTH_BYTES.max(*length / 16)).max(bytes);
+        let much = much.next_multiple_of(self.page_bytes as u64);
+        // On a disk that is nearly full the file grows by what is needed.
+        *length = match self.file.allocate(much) {
+            Ok(()) => much,
+            Err(error) if error.is_full() && much > bytes => {
+                self.file.allocate(bytes)?;
+                bytes
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Gives the end of the file back to the disk: no address from `end` on is in use, nor will one be before this
+    /// returns.
+    pub fn cut_to(&self, end: u32) -> DiskResult<()> {
+        let mut length = self.length.lock();
+        let bytes = self.offset(FileAddress(end));
+        if *length > bytes {
+            self.file.set_length(bytes)?;
+            *length = bytes;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written durable.
+    pub fn sync(&self) -> DiskResult<()> {
+        self.file.sync()
+    }
+
+    /// The file's length, in bytes.
+    pub fn length(&self) -> u64 {
+        *self.length.lock()
+    }
+}

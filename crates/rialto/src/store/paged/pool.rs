@@ -1,0 +1,379 @@
+//! [`PagePool`]: the pages that are in memory, and how they come and go.
+//!
+//! A page is in a *frame*, or only in the page file. A descent finds a page by the page map: a load of its word, and of
+//! the frame's version. A page that is in no frame is *missing*: the operation gives up, the page is
+//! [fetched](PagePool::fetch), and the operation begins again.
+//!
+//! Invariants:
+//!
+//! 1. A frame's version never goes back, and moves on when a page comes into the frame or leaves it.
+//! 2. The page map leads to a frame only while the frame has that page. It changes under the frame's latch.
+//! 3. The parent of a page that is in a frame is in a frame. A fetch pins the parent; a page with a child in a frame does
+//!    not leave.
+//! 4. A page that is pinned, or has claimed entries, does not leave.
+//! 5. A page leaves only if its newest image is in the page file.
+//!
+//! A pin is counted before the version is validated, and a page leaves only if its pins are 0 after its frame is
+//! latched. So one of the two sees the other.
+
+mod checkpoint;
+mod leaving;
+mod pages;
+
+use self::leaving::Buffers;
+pub(crate) use self::pages::Pages;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::bits::Bits;
+use super::cut::PageCut;
+use super::file_space::{FileSpace, Purpose};
+use super::frames::Frames;
+use super::page_file::PageFile;
+use super::page_map::{PageId, PageMap, PageNumbers, Saved, Whereabouts};
+use super::replacement::{Heat, Replacement};
+use crate::error::{Error, Result};
+use crate::io::AlignedBuffer;
+use crate::store::tree::{LatchedNode, Leaf, Node};
+
+/// The most pages that are written at a time.
+const WRITTEN_TOGETHER: usize = 32;
+
+/// A page that is in no frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MissingPage {
+    page: PageId,
+    /// The page that leads to it; none if it is a root.
+    parent: Option<Leaf>,
+}
+
+/// Why there is no frame for a page.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum NoFrame {
+    /// No frame is free at this moment: a page has to leave first.
+    #[error("no frame is free")]
+    NoneFree,
+    /// The page map has no free number.
+    #[error("there are {0} pages, the most that there can be")]
+    NoNumber(u32),
+    /// The page file has no free address.
+    #[error("the page file is as long as it can be")]
+    NoAddress,
+}
+
+/// One pin of a page. (The upper half of the word is for its claimed entries.)
+const PIN: u64 = 1;
+
+/// What changes under one latch.
+struct PoolLists {
+    /// Frames without a page.
+    free: Vec<u32>,
+    replacement: Replacement,
+    space: FileSpace,
+    numbers: PageNumbers,
+}
+
+/// A page that is being read.
+#[derive(Default)]
+struct PageLoad {
+    done: Mutex<bool>,
+    is_done: Condvar,
+}
+
+/// The pages of a database, with bodies of `W` words.
+pub(crate) struct PagePool<const W: usize> {
+    frames: Frames<W>,
+    map: PageMap,
+    file: PageFile,
+    lists: Mutex<PoolLists>,
+    loads: Mutex<HashMap<PageId, Arc<PageLoad>>>,
+    /// One thread at a time lets pages leave; others that need a frame wait for it.
+    leaving: Mutex<Buffers>,
+    read_buffers: Mutex<Vec<AlignedBuffer>>,
+    /// Of the replacement, for uses.
+    tick: AtomicU8,
+    /// The number of the last cut, from 1 on.
+    cut: AtomicU64,
+    /// The cut of the checkpoint in progress.
+    in_progress: Mutex<Option<PageCut>>,
+    counts: PoolCounts,
+}
+
+/// What has happened in a pool.
+#[derive(Debug, Default)]
+struct PoolCounts {
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl<const W: usize> PagePool<W> {
+    /// A pool without pages, of so many frames.
+    pub fn new(file: PageFile, frames: u32, pages_max: u32) -> std::io::Result<PagePool<W>> {
+        debug_assert_eq!(file.page_bytes(), Node::<W>::BYTES);
+        Ok(PagePool {
+            frames: Frames::reserve(frames)?,
+            map: PageMap::reserve(pages_max)?,
+            lists: Mutex::new(PoolLists {
+                free: (0..frames).rev().collect(),
+                replacement: Replacement::new(frames as usize),
+                space: FileSpace::default(),
+                numbers: PageNumbers::default(),
+            }),
+            loads: Mutex::new(HashMap::new()),
+            leaving: Mutex::new(Buffers {
+                images: AlignedBuffer::zeroed(WRITTEN_TOGETHER * Node::<W>::BYTES),
+            }),
+            read_buffers: Mutex::new(Vec::new()),
+            tick: AtomicU8::new(0),
+            cut: AtomicU64::new(1),
+            in_progress: Mutex::new(None),
+            counts: PoolCounts::default(),
+            file,
+        })
+    }
+
+    /// A pool for the pages whose images a checkpoint has published.
+    pub fn open(
+        file: PageFile,
+        frames: u32,
+        pages_max: u32,
+        images: &[Option<Saved>],
+    ) -> std::io::Result<PagePool<W>> {
+        let pool = PagePool::new(file, frames, pages_max)?;
+        let (mut numbers, mut addresses) = (Bits::default(), Bits::default());
+        for (page, saved) in (0..).zip(images) {
+            if let Some(saved) = saved {
+                pool.map.set(PageId(page), Whereabouts::OnDisk(*saved));
+                numbers.insert(page);
+                addresses.insert(saved.address.0);
+            }
+        }
+        {
+            let mut lists = pool.lists.lock();
+            lists.numbers = PageNumbers::of_used(numbers);
+            lists.space = FileSpace::of_published(addresses);
+        }
+        Ok(pool)
+    }
+
+    /// Makes an empty page for a tree, as its root, and gives its number.
+    pub fn make_root(&self, has_rows: bool) -> Result<u32> {
+        loop {
+            match self.allocate_page() {
+                Ok((page, mut node)) => {
+                    node.become_empty_leaf(has_rows);
+                    return Ok(page.0);
+                }
+                Err(NoFrame::NoneFree) => self.make_room()?,
+                Err(full) => return Err(self.error_of(&full)),
+            }
+        }
+    }
+
+    /// Notes a use of a page in a frame.
+    #[inline(always)]
+    fn touch(&self, node: &Node<W>) {
+        let heat = Heat::of_bits(node.usage.load(Ordering::Relaxed) as u16);
+        if let Some(used) = heat.used(self.tick.load(Ordering::Relaxed)) {
+            node.usage.store(u64::from(used.bits()), Ordering::Relaxed);
+        }
+    }
+
+    /// Pins the page that a leaf was read of. False: it may have changed or left since.
+    pub fn pin(&self, leaf: &Leaf) -> bool {
+        let node = self.frames.node(leaf.number());
+        node.pins.fetch_add(PIN, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_there = node.latch.validate(leaf.version());
+        if !is_there {
+            self.unpin(leaf.number());
+        }
+        is_there
+    }
+
+    /// Ends a pin of the page in a frame.
+    pub fn unpin(&self, frame: u32) {
+        let before = self.frames.node(frame).pins.fetch_sub(PIN, Ordering::Release);
+        debug_assert!(before as u32 > 0, "frame {frame} is unpinned more often than pinned");
+    }
+
+    /// Reads a missing page into a frame, unless another thread does. Then the operation begins again.
+    ///
+    /// # Errors
+    /// The disk's, and those of an image that is not what it should be; [`NoFrame`] if all pages are pinned.
+    pub fn fetch(&self, missing: &MissingPage) -> Result<()> {
+        let load = {
+            let mut loads = self.loads.lock();
+            match loads.get(&missing.page).cloned() {
+                Some(load) => Err(load),
+                None => {
+                    let load = Arc::new(PageLoad::default());
+                    loads.insert(missing.page, load.clone());
+                    Ok(load)
+                }
+            }
+        };
+        match load {
+            Ok(load) => {
+                let fetched = self.fetch_alone(missing);
+                self.loads.lock().remove(&missing.page);
+                *load.done.lock() = true;
+                load.is_done.notify_all();
+                fetched
+            }
+            Err(load) => {
+                let mut done = load.done.lock();
+                while !*done {
+                    load.is_done.wait(&mut done);
+                }
+                // What went wrong there shows again when this thread tries.
+                Ok(())
+            }
+        }
+    }
+
+    /// No other thread fetches the page.
+    fn fetch_alone(&self, missing: &MissingPage) -> Result<()> {
+        if let Some(parent) = &missing.parent
+            && !self.pin(parent)
+        {
+            return Ok(());
+        }
+        let fetched = self.read_in(missing.page);
+        if let Some(parent) = &missing.parent {
+            self.unpin(parent.number());
+        }
+        fetched
+    }
+
+    fn read_in(&self, page: PageId) -> Result<()> {
+        let Whereabouts::OnDisk(saved) = self.map.find(page) else { return Ok(()) };
+        let frame = self.take_frame()?;
+        let buffer = self.read_buffers.lock().pop();
+        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(Node::<W>::BYTES));
+        let read = self.file.read(page, saved, &mut buffer, Node::<W>::damage);
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        if read.is_ok() {
+            let node = self.frames.node(frame);
+            let mut latched = node.claim_free();
+            latched.load(&buffer);
+            node.saved.store(saved.word(), Ordering::Relaxed);
+            node.changed_since.store(0, Ordering::Relaxed);
+            self.enter(frame, node, Some(page));
+            self.map.set(page, Whereabouts::Resident(frame));
+            drop(latched);
+        } else {
+            self.lists.lock().free.push(frame);
+        }
+        self.read_buffers.lock().push(buffer);
+        read
+    }
+
+    /// A page has come into a frame.
+    fn enter(&self, frame: u32, node: &Node<W>, loaded: Option<PageId>) {
+        let mut lists = self.lists.lock();
+        match loaded {
+            Some(page) => lists.replacement.enter(frame, page),
+            None => lists.replacement.enter_new(frame),
+        }
+        let tick = lists.replacement.tick();
+        self.tick.store(tick, Ordering::Relaxed);
+        node.usage.store(u64::from(Heat::of_loaded(tick).bits()), Ordering::Relaxed);
+    }
+
+    fn take_frame(&self) -> Result<u32> {
+        loop {
+            if let Some(frame) = self.lists.lock().free.pop() {
+                return Ok(frame);
+            }
+            self.make_room()?;
+        }
+    }
+
+    /// The page's newest image is this one, at an address that was taken for this purpose.
+    fn save(&self, node: &LatchedNode<'_, W>, page: PageId, saved: Saved, purpose: Purpose) {
+        let since = node.changed_since.load(Ordering::Relaxed);
+        let older = Saved::of_word(node.saved.load(Ordering::Relaxed));
+        // The cut is made under this latch.
+        let mut in_progress = self.in_progress.lock();
+        let is_of_cut = in_progress.is_some() && since < self.cut.load(Ordering::Relaxed);
+        if let Some(cut) = &mut *in_progress
+            && !is_of_cut
+        {
+            cut.note(page, older);
+        }
+        node.saved.store(saved.word(), Ordering::Relaxed);
+        node.changed_since.store(0, Ordering::Relaxed);
+        let mut lists = self.lists.lock();
+        match purpose {
+            Purpose::Cut => lists.space.make_current(saved.address),
+            Purpose::Current if is_of_cut => lists.space.make_part_of_cut(saved.address),
+            Purpose::Current => {}
+        }
+        if let Some(older) = older {
+            lists.space.give_back(Purpose::Current, older.address);
+            if is_of_cut {
+                lists.space.leave_out_of_cut(older.address);
+            }
+        }
+    }
+
+    fn allocate_page(&self) -> std::result::Result<(PageId, LatchedNode<'_, W>), NoFrame> {
+        let mut lists = self.lists.lock();
+        let frame = lists.free.pop().ok_or(NoFrame::NoneFree)?;
+        let limit = self.map.capacity();
+        let Some(page) = lists.numbers.take(limit) else {
+            lists.free.push(frame);
+            return Err(NoFrame::NoNumber(limit));
+        };
+        drop(lists);
+        let node = self.frames.node(frame);
+        let latched = node.claim_free();
+        self.note_superseded(page, None);
+        node.link.store(u64::from(page.0), Ordering::Relaxed);
+        node.saved.store(0, Ordering::Relaxed);
+        node.changed_since.store(self.cut.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.enter(frame, node, None);
+        self.map.set(page, Whereabouts::Resident(frame));
+        Ok((page, latched))
+    }
+
+    /// The error of an operation for which there is no room.
+    pub fn error_of(&self, full: &NoFrame) -> Error {
+        match full {
+            // All pages in frames are pinned, claimed, or have a child in a frame.
+            NoFrame::NoneFree => {
+                let limit = u64::from(self.frames.count()) * Node::<W>::BYTES as u64;
+                Error::MemoryLimit { limit, used: limit }
+            }
+            NoFrame::NoNumber(limit) => Error::Unsupported { what: format!("more than {limit} pages") },
+            NoFrame::NoAddress => Error::Unsupported { what: "a longer page file".to_owned() },
+        }
+    }
+
+    /// Frees a page that is in no frame, and that nothing leads to any more. False: it is in a frame.
+    fn free_on_disk(&self, page: PageId) -> bool {
+        let Whereabouts::OnDisk(saved) = self.map.find(page) else { return false };
+        self.note_superseded(page, Some(saved));
+        self.map.set(page, Whereabouts::Free);
+        let mut lists = self.lists.lock();
+        lists.numbers.give_back(page);
+        lists.space.give_back(Purpose::Current, saved.address);
+        true
+    }
+
+    /// How many pages there are, and how many of their newest images are in the page file.
+    pub fn pages_and_images(&self) -> (usize, usize) {
+        let lists = self.lists.lock();
+        (lists.numbers.used(), lists.space.current())
+    }
+
+    /// How many pages were read and written.
+    pub fn reads_and_writes(&self) -> (u64, u64) {
+        (self.counts.reads.load(Ordering::Relaxed), self.counts.writes.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,197 @@
+//! What a checkpoint does with the pages: the cut, and the images as of it.
+
+use std::sync::atomic::Ordering;
+
+use super::super::cut::PageCut;
+use super::super::file_space::Purpose;
+use super::super::image;
+use super::super::page_map::{PageId, Saved, Whereabouts};
+use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
+use crate::error::Result;
+use crate::io::AlignedBuffer;
+use crate::store::tree::{LatchedNode, Node};
+
+impl<const W: usize> PagePool<W> {
+    /// An image of a page is about to be superseded by one that is not of the cut.
+    pub(super) fn note_superseded(&self, page: PageId, image: Option<Saved>) {
+        if let Some(cut) = &mut *self.in_progress.lock() {
+            cut.note(page, image);
+        }
+    }
+
+    /// Copies a page as it was at the cut, before its first change since.
+    #[cold]
+    pub(super) fn copy_for_cut(&self, node: &LatchedNode<'_, W>) {
+        if let Some(cut) = &mut *self.in_progress.lock() {
+            let mut image = vec![0; Node::<W>::BYTES].into_boxed_slice();
+            node.save(&mut image);
+            cut.copies.insert(PageId(node.link.load(Ordering::Relaxed) as u32), image);
+        }
+    }
+
+    /// The next checkpoint begins: nothing needs what the one before the last has published.
+    pub fn begin_checkpoint(&self) {
+        self.lists.lock().space.forget_older();
+    }
+
+    /// Makes the cut of a checkpoint. Meanwhile no page changes whose change is not whole by itself: no commit is applied,
+    /// and no page is split or merged.
+    pub fn make_cut(&self) {
+        let mut in_progress = self.in_progress.lock();
+        let mut lists = self.lists.lock();
+        *in_progress = Some(PageCut::new(lists.numbers.end()));
+        lists.space.make_cut();
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes all pages that the checkpoint needs and that are in no image yet. Gives where the image of each page is as of
+    /// the cut.
+    ///
+    /// # Errors
+    /// Of a write. Then the checkpoint is to be given up.
+    pub fn write_cut(&self) -> Result<Vec<Option<Saved>>> {
+        let cut = self.cut.load(Ordering::Relaxed);
+        let mut buffer = AlignedBuffer::zeroed(WRITTEN_TOGETHER * Node::<W>::BYTES);
+        let mut together = Vec::new();
+        loop {
+            for frame in
+                (0..self.frames.count()).filter(|&frame| self.is_of_cut(self.frames.node(frame), cut))
+            {
+                let node = self.frames.node(frame);
+                let Some(version) = node.latch.read() else { continue };
+                let image = &mut buffer[together.len() * Node::<W>::BYTES..][..Node::<W>::BYTES];
+                node.save(image);
+                let page = PageId(node.link.load(Ordering::Relaxed) as u32);
+                // A page that is of the cut now was so when it was copied.
+                if self.is_of_cut(node, cut) && node.latch.validate(version) {
+                    together.push((frame, page, version));
+                }
+                if together.len() == WRITTEN_TOGETHER {
+                    self.write_of_cut(&mut buffer, std::mem::take(&mut together))?;
+                }
+            }
+            self.write_of_cut(&mut buffer, std::mem::take(&mut together))?;
+            // A page that another thread had latched is still to be written.
+            if !(0..self.frames.count()).any(|frame| self.is_of_cut(self.frames.node(frame), cut)) {
+                break;
+            }
+        }
+        self.write_copies(&mut buffer)?;
+        Ok(self.images_of_cut())
+    }
+
+    /// Whether a page has changed before the cut, and is in no image yet.
+    fn is_of_cut(&self, node: &Node<W>, cut: u64) -> bool {
+        let since = node.changed_since.load(Ordering::Relaxed);
+        since != 0 && since < cut && !node.latch.is_free()
+    }
+
+    /// Writes images, and gives where each is.
+    fn write_images(&self, images: &mut [u8], purpose: Purpose) -> Result<Vec<Saved>> {
+        let bytes = Node::<W>::BYTES;
+        let (mut saved, mut done) = (Vec::new(), 0);
+        while done < images.len() {
+            let most = ((images.len() - done) / bytes) as u32;
+            let run = self
+                .lists
+                .lock()
+                .space
+                .take(purpose, most)
+                .ok_or_else(|| self.error_of(&NoFrame::NoAddress))?;
+            let images = &mut images[done..][..run.length as usize * bytes];
+            done += images.len();
+            for (address, image) in run.addresses().zip(images.chunks_exact_mut(bytes)) {
+                saved.push(Saved { address, stamp: image::seal(image, self.file.seed()) });
+            }
+            self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
+            if let Err(error) = self.file.write(run.first, images) {
+                let mut lists = self.lists.lock();
+                saved.iter().for_each(|saved: &Saved| lists.space.give_back(purpose, saved.address));
+                return Err(error.into());
+            }
+        }
+        Ok(saved)
+    }
+
+    fn write_of_cut(&self, buffer: &mut AlignedBuffer, together: Vec<(u32, PageId, u64)>) -> Result<()> {
+        let images = &mut buffer[..together.len() * Node::<W>::BYTES];
+        for ((frame, page, version), saved) in
+            together.into_iter().zip(self.write_images(images, Purpose::Cut)?)
+        {
+            match self.frames.node(frame).upgrade(version) {
+                Some(latched) => self.save(&latched, page, saved, Purpose::Cut),
+                // It has changed since, or left, or another thread has latched it.
+                None => self.note_written(page, saved),
+            }
+        }
+        Ok(())
+    }
+
+    /// An image as of the cut is here, and is not the page's newest.
+    fn note_written(&self, page: PageId, saved: Saved) {
+        let mut in_progress = self.in_progress.lock();
+        let cut = in_progress.as_mut().expect("a checkpoint is in progress");
+        match cut.copies.contains_key(&page) {
+            true => cut.note_written(page, saved),
+            // The page has left, and its image of that time is as of the cut; or it will be written again.
+            false => self.lists.lock().space.give_back(Purpose::Cut, saved.address),
+        }
+    }
+
+    fn write_copies(&self, buffer: &mut AlignedBuffer) -> Result<()> {
+        loop {
+            let mut pages = Vec::new();
+            {
+                let in_progress = self.in_progress.lock();
+                let cut = in_progress.as_ref().expect("a checkpoint is in progress");
+                for (page, copy) in cut.copies.iter().take(WRITTEN_TOGETHER) {
+                    buffer[pages.len() * copy.len()..][..copy.len()].copy_from_slice(copy);
+                    pages.push(*page);
+                }
+            }
+            if pages.is_empty() {
+                return Ok(());
+            }
+            let images = &mut buffer[..pages.len() * Node::<W>::BYTES];
+            let saved = self.write_images(images, Purpose::Cut)?;
+            pages.into_iter().zip(saved).for_each(|(page, saved)| self.note_written(page, saved));
+        }
+    }
+
+    /// Where the image of each page is as of the cut, once all are written.
+    fn images_of_cut(&self) -> Vec<Option<Saved>> {
+        let end = self.in_progress.lock().as_ref().map_or(0, |cut| cut.end);
+        let image = |page| loop {
+            // The newest image first: it is noted before it is superseded.
+            let newest = match self.map.find(page) {
+                Whereabouts::Free => None,
+                Whereabouts::OnDisk(saved) => Some(saved),
+                Whereabouts::Resident(frame) => {
+                    Saved::of_word(self.frames.node(frame).saved.load(Ordering::Acquire))
+                }
+            };
+            let noted = self.in_progress.lock().as_ref().and_then(|cut| cut.noted(page));
+            if let Some(noted) = noted {
+                return noted;
+            }
+            if self.map.find(page) == newest.map_or(Whereabouts::Free, Whereabouts::OnDisk)
+                || matches!(self.map.find(page), Whereabouts::Resident(_))
+            {
+                return newest;
+            }
+        };
+        (0..end).map(|page| image(PageId(page))).collect()
+    }
+
+    /// The checkpoint is complete: what it has published is in force.
+    pub fn publish_cut(&self) {
+        *self.in_progress.lock() = None;
+        self.lists.lock().space.publish_cut();
+    }
+
+    /// The checkpoint is given up. Pages that it has written stay so; the next one writes the others.
+    pub fn abandon_cut(&self) {
+        *self.in_progress.lock() = None;
+        self.lists.lock().space.abandon_cut();
+    }
+}

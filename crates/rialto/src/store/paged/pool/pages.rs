@@ -1,0 +1,125 @@
+//! [`Pages`]: the nodes of trees as pages of a pool.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::file_space::Purpose;
+use super::super::page_map::{PageId, Saved, Whereabouts};
+use super::{MissingPage, NoFrame, PagePool};
+use crate::error::Result;
+use crate::store::tree::{LatchedNode, Leaf, Node, Nodes, Numbered};
+
+/// A reference to the pool, for one tree.
+pub(crate) struct Pages<const W: usize>(pub Arc<PagePool<W>>);
+
+impl<const W: usize> Pages<W> {
+    /// Frees a page and all below it, which nothing uses any more.
+    fn free_under(&self, id: u32) -> Result<()> {
+        loop {
+            match self.reach(id) {
+                Ok(None) => return Ok(()),
+                Err(missing) => self.0.fetch(&missing)?,
+                Ok(Some((_, node))) => {
+                    let Some(latched) = node.lock().filter(|latched| self.is(latched, id)) else { continue };
+                    let children: Vec<u32> = latched.children().collect();
+                    for child in children {
+                        if latched.leads_to_leaves() && self.0.free_on_disk(PageId(child)) {
+                            continue;
+                        }
+                        self.free_under(child)?;
+                    }
+                    self.free(id, latched);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl<const W: usize> Nodes<W> for Pages<W> {
+    type Missing = MissingPage;
+    type Full = NoFrame;
+
+    #[inline(always)]
+    fn at_hand(&self, id: u32) -> Option<Numbered<'_, W>> {
+        match self.0.map.find(PageId(id)) {
+            Whereabouts::Resident(frame) => {
+                let node = self.0.frames.get(frame)?;
+                self.0.touch(node);
+                Some((frame, node))
+            }
+            Whereabouts::Free | Whereabouts::OnDisk(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn reach(&self, id: u32) -> std::result::Result<Option<Numbered<'_, W>>, MissingPage> {
+        match self.0.map.find(PageId(id)) {
+            Whereabouts::Resident(frame) => {
+                let node = self.0.frames.get(frame);
+                Ok(node.map(|node| {
+                    self.0.touch(node);
+                    (frame, node)
+                }))
+            }
+            Whereabouts::Free => Ok(None),
+            Whereabouts::OnDisk(_) => Err(MissingPage { page: PageId(id), parent: None }),
+        }
+    }
+
+    fn missing_under(missing: MissingPage, parent: Leaf) -> MissingPage {
+        MissingPage { parent: Some(parent), ..missing }
+    }
+
+    #[inline(always)]
+    fn is(&self, node: &Node<W>, id: u32) -> bool {
+        node.link.load(Ordering::Relaxed) as u32 == id
+    }
+
+    #[inline(always)]
+    fn numbered(&self, number: u32) -> Option<&Node<W>> {
+        self.0.frames.get(number)
+    }
+
+    fn before_change(&self, node: &LatchedNode<'_, W>) -> std::result::Result<(), NoFrame> {
+        let cut = self.0.cut.load(Ordering::Relaxed);
+        let since = node.changed_since.load(Ordering::Relaxed);
+        if since != 0 && since < cut {
+            self.0.copy_for_cut(node);
+        }
+        if since != cut {
+            node.changed_since.store(cut, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self) -> std::result::Result<(u32, LatchedNode<'_, W>), NoFrame> {
+        self.0.allocate_page().map(|(page, node)| (page.0, node))
+    }
+
+    fn free(&self, id: u32, node: LatchedNode<'_, W>) {
+        let pool = &self.0;
+        debug_assert!(
+            matches!(pool.map.find(PageId(id)), Whereabouts::Resident(_)),
+            "it is latched in a frame"
+        );
+        let saved = Saved::of_word(node.saved.load(Ordering::Relaxed));
+        pool.note_superseded(PageId(id), saved);
+        pool.map.set(PageId(id), Whereabouts::Free);
+        // The frame is in a queue of the replacement, and is free again when it is a victim.
+        node.usage.store(0, Ordering::Relaxed);
+        node.retire();
+        let mut lists = pool.lists.lock();
+        lists.numbers.give_back(PageId(id));
+        if let Some(saved) = saved {
+            lists.space.give_back(Purpose::Current, saved.address);
+        }
+    }
+
+    /// If a page cannot be read, those below it keep their numbers and their room.
+    fn free_tree(&self, root: u32) {
+        _ = self.free_under(root);
+    }
+
+    fn drop_tree(&self, _root: u32) {}
+}

@@ -1,0 +1,369 @@
+//! Leaves with rows: each entry has a string of bytes, its *row*, in the heap of its node.
+//!
+//! The value of an entry says where its row lies:
+//!
+//! ```text
+//! 0..13 first word | 13..26 room in words | 26..42 bytes | 42 absent | 43 claimed | 44 overflow
+//! ```
+//!
+//! An *absent* entry is a placeholder, whose row has not been written yet. A *claimed* entry will be changed by the
+//! transaction that has claimed it. The row of an *overflow* entry says where the bytes are. The tree itself gives
+//! these marks no meaning: they go where their entries go.
+//!
+//! A row may have more room than it needs, so that it can grow without a search for room. Compactions, splits and merges
+//! take the room of entries that are not claimed away.
+
+use std::sync::atomic::Ordering;
+
+use super::key::{SearchKey, tail_words};
+use super::node::{LatchedNode, Node};
+use super::nodes::{Nodes, Stopped, StoppedIn};
+use super::{Admit, Leaf, LeafOf, Tree};
+use crate::ids::Lsn;
+
+/// What an entry says of its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowAt {
+    first: u16,
+    room: u16,
+    bytes: u16,
+    pub marks: EntryMarks,
+}
+
+/// The marks of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EntryMarks {
+    /// Its row has not been written yet.
+    pub absent: bool,
+    /// A transaction has claimed it.
+    pub claimed: bool,
+    /// Its row says where the bytes are.
+    pub overflow: bool,
+}
+
+const FIRST_BITS: u32 = 13;
+const BYTES_AT: u32 = 2 * FIRST_BITS;
+const MARKS_AT: u32 = BYTES_AT + 16;
+const WORDS: u64 = (1 << FIRST_BITS) - 1;
+
+impl RowAt {
+    pub(super) fn new(first: usize, room: usize, bytes: usize, marks: EntryMarks) -> RowAt {
+        debug_assert!(first <= WORDS as usize && room <= WORDS as usize && bytes <= 8 * room);
+        RowAt { first: first as u16, room: room as u16, bytes: bytes as u16, marks }
+    }
+
+    /// As an entry's value.
+    pub(super) fn value(self) -> u64 {
+        let EntryMarks { absent, claimed, overflow } = self.marks;
+        u64::from(self.first)
+            | u64::from(self.room) << FIRST_BITS
+            | u64::from(self.bytes) << BYTES_AT
+            | (u64::from(absent) | u64::from(claimed) << 1 | u64::from(overflow) << 2) << MARKS_AT
+    }
+
+    #[inline(always)]
+    pub(super) fn of_value(value: u64) -> RowAt {
+        let mark = |bit: u32| value >> (MARKS_AT + bit) & 1 != 0;
+        RowAt {
+            first: (value & WORDS) as u16,
+            room: (value >> FIRST_BITS & WORDS) as u16,
+            bytes: (value >> BYTES_AT) as u16,
+            marks: EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2) },
+        }
+    }
+
+    /// Its first word.
+    pub(super) fn first(self) -> usize {
+        usize::from(self.first)
+    }
+
+    /// The words that it may take.
+    pub(super) fn room(self) -> usize {
+        usize::from(self.room)
+    }
+
+    /// Its length.
+    pub fn bytes(self) -> usize {
+        usize::from(self.bytes)
+    }
+
+    /// The words that it takes in another node: its room, if it is claimed.
+    pub(super) fn kept_room(self) -> usize {
+        if self.marks.claimed { self.room() } else { self.bytes().div_ceil(8) }
+    }
+}
+
+/// The longest row, in words, of a key of so many bytes: a node whose entries are two of the longest has room for a
+/// third.
+pub const fn row_words_max(body_words: usize, key_bytes: usize) -> usize {
+    body_words / 3 - 2 - tail_words(key_bytes)
+}
+
+/// Word `at` of the bytes of a row.
+#[inline]
+fn row_word(bytes: &[u8], at: usize) -> u64 {
+    let bytes = &bytes[8 * at..];
+    match bytes.first_chunk::<8>() {
+        Some(chunk) => u64::from_ne_bytes(*chunk),
+        None => {
+            let mut chunk = [0; 8];
+            chunk[..bytes.len()].copy_from_slice(bytes);
+            u64::from_ne_bytes(chunk)
+        }
+    }
+}
+
+impl<const W: usize> Node<W> {
+    /// Where the row of entry `at` lies.
+    #[inline(always)]
+    pub fn row_at(&self, at: usize) -> RowAt {
+        RowAt::of_value(self.value(at))
+    }
+
+    /// Appends a row's bytes to `out`.
+    pub fn read_row(&self, row: RowAt, out: &mut Vec<u8>) {
+        let from = out.len();
+        let words = row.bytes().div_ceil(8);
+        out.reserve(8 * words);
+        for word in 0..words {
+            out.extend_from_slice(&self.body(row.first() + word).to_ne_bytes());
+        }
+        out.truncate(from + row.bytes());
+    }
+
+    /// The words that entry `at` takes, with its tail and its row.
+    pub(super) fn entry_words(&self, at: usize) -> usize {
+        let row = if self.control().has_rows() { self.row_at(at).kept_room() } else { 0 };
+        2 + tail_words(self.suffix_len(at)) + row
+    }
+
+    /// The words of the heap that entry `at` has.
+    pub(super) fn heap_words(&self, at: usize) -> usize {
+        let row = if self.control().has_rows() { self.row_at(at).room() } else { 0 };
+        tail_words(self.suffix_len(at)) + row
+    }
+}
+
+impl<const W: usize> LatchedNode<'_, W> {
+    fn put_row(&mut self, first: usize, bytes: &[u8]) {
+        (0..bytes.len().div_ceil(8)).for_each(|word| self.put(first + word, row_word(bytes, word)));
+    }
+
+    /// Puts an entry with a row at `at`. There is room for it.
+    pub(super) fn insert_row(&mut self, at: usize, head: u64, suffix: &[u8], new: &NewRow<'_>) {
+        let control = self.control();
+        let first = control.heap() - tail_words(suffix.len()) - new.room_words();
+        self.put_row(first, new.bytes);
+        let row = RowAt::new(first, new.room_words(), new.bytes.len(), new.marks);
+        self.insert(at, head, suffix, row.value());
+        let control = self.control().with_words(new.room_words());
+        self.set_control(control);
+    }
+
+    /// Writes the row of entry `at` anew. It has room for it.
+    pub fn set_row(&mut self, at: usize, bytes: &[u8], marks: EntryMarks) {
+        let row = self.row_at(at);
+        assert!(bytes.len() <= 8 * row.room(), "a row of {} bytes in {} words", bytes.len(), row.room());
+        self.put_row(row.first(), bytes);
+        self.set_value(at, RowAt::new(row.first(), row.room(), bytes.len(), marks).value());
+    }
+
+    /// Writes these bytes over those from `offset` on in the row of entry `at`.
+    pub fn patch_row(&mut self, at: usize, offset: usize, bytes: &[u8]) {
+        let row = self.row_at(at);
+        assert!(offset + bytes.len() <= row.bytes(), "a patch lies in its row");
+        let mut done = 0;
+        while done < bytes.len() {
+            let (word, inside) = (row.first() + (offset + done) / 8, (offset + done) % 8);
+            let count = (8 - inside).min(bytes.len() - done);
+            let mut chunk = self.body(word).to_ne_bytes();
+            chunk[inside..inside + count].copy_from_slice(&bytes[done..done + count]);
+            self.put(word, u64::from_ne_bytes(chunk));
+            done += count;
+        }
+        // The value is the same; the version moves on.
+        self.set_value(at, row.value());
+    }
+
+    /// Gives entry `at` other marks.
+    pub fn set_marks(&mut self, at: usize, marks: EntryMarks) {
+        let row = RowAt { marks, ..self.row_at(at) };
+        self.set_value(at, row.value());
+    }
+
+    /// Gives the row of entry `at` room for so many words, if the node has them. False, and no change, if not.
+    fn enlarge_row(&mut self, at: usize, room: usize) -> bool {
+        let (control, row) = (self.control(), self.row_at(at));
+        if room <= row.room() {
+            return true;
+        }
+        if room > control.room() {
+            return false;
+        }
+        let first = control.heap() - room;
+        for word in 0..row.bytes().div_ceil(8) {
+            let moved = self.body(row.first() + word);
+            self.put(first + word, moved);
+        }
+        self.set_value(at, RowAt::new(first, room, row.bytes(), row.marks).value());
+        self.set_control(control.with_words(room).without_words(row.room()));
+        true
+    }
+}
+
+/// A row that is put into a leaf with its key.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRow<'a> {
+    /// The row.
+    pub bytes: &'a [u8],
+    /// The bytes that it may grow to; at least its length.
+    pub room: usize,
+    /// The marks of its entry.
+    pub marks: EntryMarks,
+}
+
+impl NewRow<'_> {
+    fn room_words(&self) -> usize {
+        self.room.max(self.bytes.len()).div_ceil(8)
+    }
+}
+
+/// What was found of a key in a tree with rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundRow {
+    /// The marks of its entry, if it has one; its row was read.
+    pub marks: Option<EntryMarks>,
+    /// The leaf that covers the key.
+    pub leaf: Leaf,
+    /// The highest place of a writer to the leaf, removals included (I3).
+    pub lsn: Lsn,
+}
+
+/// The result of an insert of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertRow {
+    /// The key was absent and is present now.
+    Done,
+    /// The key is present, with these marks; nothing changed.
+    Exists(EntryMarks),
+    /// `admit` refused; nothing changed.
+    Refused,
+}
+
+impl<N: Nodes<W>, const W: usize> Tree<N, W> {
+    /// Looks `key` up, and appends its row to `row` if it is there.
+    pub fn try_get_row(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow, N::Missing> {
+        let (probe, from) = (SearchKey::new(key), row.len());
+        loop {
+            row.truncate(from);
+            let Some(LeafOf { number, node, version, share }) = self.try_leaf(&probe)? else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
+            let marks = found.then(|| {
+                let there = node.row_at(at);
+                node.read_row(there, row);
+                there.marks
+            });
+            let lsn = Lsn(node.removal.load(Ordering::Relaxed));
+            if node.latch.validate(version) {
+                return Ok(FoundRow { marks, leaf: Leaf { node: number, version }, lsn });
+            }
+        }
+    }
+
+    /// As [`Tree::try_insert`], with a row, which is at most [`row_words_max`] long.
+    pub fn try_insert_row(
+        &self,
+        key: &[u8],
+        new: &NewRow<'_>,
+        mut admit: impl FnMut() -> Admit,
+    ) -> Result<InsertRow, StoppedIn<N, W>> {
+        assert!(new.room_words() <= row_words_max(W, key.len()), "the row of a key fits into its node");
+        let probe = SearchKey::new(key);
+        loop {
+            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
+            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
+            if found {
+                let there = node.row_at(at).marks;
+                if node.latch.validate(version) {
+                    return Ok(InsertRow::Exists(there));
+                }
+                continue;
+            }
+            let Some(mut leaf) = self.latch_to_change(node, version)? else { continue };
+            let control = leaf.control();
+            let suffix = probe.suffix(control.prefix_bytes());
+            let words = 2 + tail_words(suffix.len()) + new.room_words();
+            if words > control.room() && !self.compact(&mut leaf, words) {
+                drop(leaf);
+                self.split(0, key)?;
+                continue;
+            }
+            if control.guarded() {
+                match admit() {
+                    Admit::Go => {}
+                    Admit::GoAndUnguard => leaf.unguard(),
+                    Admit::Refuse => return Ok(InsertRow::Refused),
+                }
+            }
+            leaf.insert_row(at, probe.head(control.prefix_bytes()), suffix, new);
+            return Ok(InsertRow::Done);
+        }
+    }
+
+    /// Changes the leaf of a key that is present, by its latched node and the key's position. `None`: the key is absent.
+    pub fn try_change<T>(
+        &self,
+        key: &[u8],
+        work: impl FnOnce(&mut LatchedNode<'_, W>, usize) -> T,
+    ) -> Result<Option<T>, StoppedIn<N, W>> {
+        let probe = SearchKey::new(key);
+        loop {
+            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
+            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
+            if !found {
+                if node.latch.validate(version) {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some(mut leaf) = self.latch_to_change(node, version)? else { continue };
+            return Ok(Some(work(&mut leaf, at)));
+        }
+    }
+
+    /// Gives the row of a key room for so many bytes, which its node can hold. False: the key is absent.
+    pub fn try_enlarge_row(&self, key: &[u8], room: usize) -> Result<bool, StoppedIn<N, W>> {
+        let words = room.div_ceil(8);
+        assert!(words <= row_words_max(W, key.len()), "the row of a key fits into its node");
+        loop {
+            let enlarged = self.try_change(key, |leaf, at| {
+                leaf.enlarge_row(at, words) || self.compact(leaf, words) && leaf.enlarge_row(at, words)
+            })?;
+            match enlarged {
+                None => return Ok(false),
+                Some(true) => return Ok(true),
+                Some(false) => self.split(0, key)?,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_says_where_a_row_lies() {
+        for marks in 0..8_u8 {
+            let mark = |bit: u8| marks >> bit & 1 != 0;
+            let marks = EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2) };
+            for (first, room, bytes) in [(0, 0, 0), (8_183, 8_184, 65_472), (17, 3, 20)] {
+                let row = RowAt::new(first, room, bytes, marks);
+                assert_eq!(RowAt::of_value(row.value()), row);
+                assert!(row.value() >> super::super::node::VALUE_BITS == 0);
+            }
+        }
+    }
+}
