@@ -13,7 +13,7 @@ usage: bench/peers/performance.sh OUT [--quick] [--only NAME[,NAME...]]
   OUT       where the files go; data lies in OUT/data meanwhile (up to 20 GB)
   --quick   windows of a second and small banks: tries the script, measures nothing
   --only    some parts (a file OUT/NAME.txt each); --only list prints their names with their minutes
-The parts take about two and a half hours together on two cores, after builds of up to 15 minutes. Leave the machine alone
+The parts take about three hours together on two cores, after builds of up to 15 minutes. Leave the machine alone
 meanwhile.
 TEXT
 }
@@ -129,7 +129,7 @@ part tickets 1 row --clients 2 --in-flight 512
 part tickets-many 1 row --clients 2 --in-flight 512 --scale "$many"
 part level-1 1 row --clients 1 --durability memory
 part sweeps-always 4 versus 2 "$(pick 15 1)" "--checkpoint-interval-s $(pick 5 0)"
-part recovery 3 peers recovery --accounts "$accounts" --transactions "$accounts" --rounds "$rounds"
+part recovery 5 peers recovery --accounts "$accounts" --transactions "$accounts" --rounds "$rounds"
 part recovery-large 3 peers recovery --engines rialto --accounts "$(pick 10000000 100000)" \
     --transactions "$(pick 5000000 50000)" --rounds "$rounds"
 part peers-many 3 peers --branches "$many" --accounts "$accounts" --clients 32 --seconds "$window" \
@@ -144,7 +144,7 @@ part threads 6 threads
 part adaptive 6 "$root/bench/adaptive.sh" "$out/data/log" --pairs "$pairs" --seconds "$(pick 1 0.1)" \
     --clients "$(pick '1 2 8 32 64 128 512 2x5000' '1 2x500')"
 part m-cost 11 "$root/bench/m-cost.sh" "$out/data/m-cost" --seconds "$(pick 2 0.2)" --pairs "$(pick 5 2)"
-part figures-koda 8 figures "$(pick 1 0)" --commits "$(pick 10000 100)" \
+part figures-koda 14 figures "$(pick 1 0)" --commits "$(pick 10000 100)" \
     koda-6 koda-7 koda-8 koda-t1 koda-t2 koda-formulas koda-designs koda-patience koda-adaptive
 part figures-koda-disk 2 figures "$(pick 3 0.05)" koda-1 koda-2 koda-3
 part figures-m 16 figures "$(pick 0.5 0.01)" m-4.1 m-4.2 m-4.3 m-4.4

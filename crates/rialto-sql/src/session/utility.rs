@@ -179,7 +179,7 @@ impl Session {
         }
     }
 
-    /// Takes a backup on a thread of its own, and tells the client meanwhile how far it has come: at its begin, and then
+    /// Takes a backup on a thread of its own, and tells the client meanwhile how far it has come: at the start, and then
     /// every [`TELL_EVERY`].
     fn back_up(&self, kind: BackupKind, to: &str, sink: &mut dyn RowSink) -> Result<BackupReport> {
         let (tell, told) = channel();
