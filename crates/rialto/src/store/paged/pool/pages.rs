@@ -15,21 +15,31 @@ pub(crate) struct Pages<const W: usize>(pub Arc<PagePool<W>>);
 impl<const W: usize> Pages<W> {
     /// Frees a page and all below it, which nothing uses any more.
     fn free_under(&self, id: u32) -> Result<()> {
+        let Some(page) = self.latched(id)? else { return Ok(()) };
+        let (children, leads_to_leaves): (Vec<u32>, _) = (page.children().collect(), page.leads_to_leaves());
+        // No latch is held while a page is read.
+        drop(page);
+        for child in children {
+            if !leads_to_leaves || !self.0.free_on_disk(PageId(child)) {
+                self.free_under(child)?;
+            }
+        }
+        if let Some(page) = self.latched(id)? {
+            self.free(id, page);
+        }
+        Ok(())
+    }
+
+    /// The page, latched, after it was fetched if it was missing. `None`: there is no such page.
+    fn latched(&self, id: u32) -> Result<Option<LatchedNode<'_, W>>> {
         loop {
             match self.reach(id) {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(None),
                 Err(missing) => self.0.fetch(&missing)?,
                 Ok(Some((_, node))) => {
-                    let Some(latched) = node.lock().filter(|latched| self.is(latched, id)) else { continue };
-                    let children: Vec<u32> = latched.children().collect();
-                    for child in children {
-                        if latched.leads_to_leaves() && self.0.free_on_disk(PageId(child)) {
-                            continue;
-                        }
-                        self.free_under(child)?;
+                    if let Some(latched) = node.lock().filter(|latched| self.is(latched, id)) {
+                        return Ok(Some(latched));
                     }
-                    self.free(id, latched);
-                    return Ok(());
                 }
             }
         }
