@@ -56,7 +56,7 @@ compare() {
     # The ratios are the base's: 1.25, 1.20 to 1.30 with 93.8%. Their inverses say what is left.
     printf '%s\n' "$line" | tr -d ',' | awk -v workload="$1" -v name="$2" -v target="$3" '{
         lost = (1 - 1 / $2) * 100; low = (1 - 1 / $3) * 100; high = (1 - 1 / $5) * 100
-        verdict = target == "-" ? "" : (lost <= target ? "within" : (low <= target ? "open: the interval holds it" : "MISSED"))
+        verdict = target == "-" ? "" : (high <= target ? "met" : (lost <= target ? "met by the median" : (low <= target ? "missed by the median" : "missed")))
         printf "%-8s %-34s %6.1f%%  %6.1f%% to %5.1f%% with %-6s target %3s%%  %s\n", workload, name, lost, low, high, $7, target, verdict
     }'
 }
