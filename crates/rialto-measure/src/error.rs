@@ -73,6 +73,7 @@ impl RunError {
                 | Error::TooManyPackets { .. }
                 | Error::TooManyLocks { .. }
                 | Error::LockMemory { .. }
+                | Error::CacheFull { .. }
                 | Error::LockTimeout { .. } => 2,
                 _ => 1,
             },

@@ -175,9 +175,10 @@ pub fn of(error: &Error) -> SqlState {
         | Error::WriteSetTooLarge { .. }
         | Error::LogTooSmall { .. }
         | Error::NumbersUsedUp { .. } => SqlState::LimitExceeded,
-        Error::MemoryLimit { .. } | Error::TooManyLocks { .. } | Error::LockMemory { .. } => {
-            SqlState::OutOfMemory
-        }
+        Error::MemoryLimit { .. }
+        | Error::TooManyLocks { .. }
+        | Error::LockMemory { .. }
+        | Error::CacheFull { .. } => SqlState::OutOfMemory,
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
             SqlState::DiskFull
@@ -211,6 +212,10 @@ fn message(error: &Error) -> String {
         Error::MemoryLimit { used, limit } => format!(
             "out of memory: {used} of {limit} bytes are in use (--memory-bytes); delete rows, truncate or drop a table, or \
              restart the server with a higher limit"
+        ),
+        Error::CacheFull { limit } => format!(
+            "all {limit} bytes of pages in memory (--cache-bytes) are in use by transactions in progress: split the transaction, \
+             end other ones, or start the server with a higher limit"
         ),
         Error::LockMemory { limit } => format!(
             "locks on rows take up their {limit} bytes (an eighth of --memory-bytes, at least 1 MiB): split the transaction, \
@@ -309,6 +314,7 @@ mod tests {
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::TooManyLocks { limit: 1 }, "53200"),
             (Error::LockMemory { limit: 1 }, "53200"),
+            (Error::CacheFull { limit: 1 }, "53200"),
             (Error::WriteSetTooLarge { length: 2, limit: 1 }, "54000"),
             (Error::TooManyTransactions { limit: 1 }, "53300"),
             (Error::TooManyPackets { limit: 1 }, "53300"),

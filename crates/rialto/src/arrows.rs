@@ -62,6 +62,7 @@ const SEAM: &[&str] = &[
     "Direction",
     "Found",
     "Guard",
+    "InsertRow",
     "Leaf",
     "LoadMark",
     "LoadedRows",

@@ -262,6 +262,16 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// All pages of disk-resident tables that memory has room for are in use: by transactions that have changed rows or
+    /// entries in them, and have not ended. SQLSTATE 53200.
+    #[error(
+        "all {limit} bytes of pages in memory (Options::cache_bytes) are in use by transactions in progress: split the transaction, \
+         end other ones, or reopen with a higher limit"
+    )]
+    CacheFull {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// More transactions are open than the database has slots for. SQLSTATE 53300.
     #[error(
         "all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first"
@@ -415,6 +425,7 @@ impl Error {
             | Error::NumbersUsedUp { .. }
             | Error::TooManyLocks { .. }
             | Error::LockMemory { .. }
+            | Error::CacheFull { .. }
             | Error::TooManyTransactions { .. }
             | Error::TooManyPackets { .. }
             | Error::LogTooSmall { .. }

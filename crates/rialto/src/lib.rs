@@ -118,7 +118,7 @@ mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupOptions, BackupReport};
-pub use catalog::{NewIndex, TableDef};
+pub use catalog::{NewIndex, Residence, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
 pub use commit::sweep_side::STRADDLING_RETRIES_MAX;
@@ -138,7 +138,7 @@ pub use records::Records;
 pub use recovery::OpenError;
 pub use reply::{Sent, Ticket};
 pub use row::Record;
-pub use store::Table;
+pub use store::{PageStats, Table};
 pub use txn::{
     Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Rows, Savepoint, Scan,
     ScanMode, Transaction, TxOptions,

@@ -5,6 +5,7 @@ use crate::checkpoint::{CheckpointStats, RecoveryForecast};
 use crate::engine::PhasePlan;
 use crate::isolate::{LockCounters, RoutingChanges};
 use crate::log::{ArchiveStats, LogStats, WritePath};
+use crate::store::PageStats;
 
 /// Sums since the database was opened. Times are in nanoseconds, added up over all transactions.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,6 +58,8 @@ pub struct Metrics {
     pub archive: Option<ArchiveStats>,
     /// Bytes of segments and index nodes in use.
     pub memory_used: u64,
+    /// The pages of disk-resident tables; zeros if there are none.
+    pub pages: PageStats,
     /// The bound on these bytes.
     pub memory_limit: u64,
 }

@@ -30,12 +30,14 @@ use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::recovery::{
-    Calls, OpenError, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either,
-    within_memory,
+    Calls, OpenError, Recovered, Recovery, RecoveryPages, RecoveryRates, RecoveryReport, Room, memory,
+    recover_either, within_memory,
 };
 use crate::store::Budget;
+use crate::store::memory::image::seed_of;
 use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{LoadCommit, LoadFile, MemoryStore};
+use crate::store::paged::{DiskTables, PAGE_FILE};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{fault_injection, seed};
@@ -59,6 +61,7 @@ pub(crate) struct Running {
 pub(crate) struct FoundDatabase {
     pub database_id: u128,
     pub memory: MemoryStore,
+    pub disk_tables: Arc<DiskTables>,
     pub catalog: Catalog,
     pub log: Arc<Log>,
     pub home: HomeFile,
@@ -101,7 +104,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let (executors, threads) = (options.engine.executor_bounds(), options.engine.thread_bounds());
     let memory = Arc::new(Budget::new(options.lock_memory()));
     let core = Arc::new(Core {
-        storage: Storage::new((disk, found.database_id), found.memory, found.catalog, found.loads, opened_at),
+        storage: Storage::new(
+            (disk, found.database_id),
+            (found.memory, found.disk_tables),
+            found.catalog,
+            found.loads,
+            opened_at,
+        ),
         commits: CommitPath {
             log: found.log,
             in_progress: Arc::new(CommitsInProgress::new(options.transactions_max)),
@@ -268,8 +277,10 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
         return Err(OpenError::Unsupported { what });
     }
     // A creation makes no file of these names, so an interrupted creation leaves none.
-    let older =
-        disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
+    let older = disk
+        .list()?
+        .into_iter()
+        .find(|name| ["backup-", "load-", PAGE_FILE].iter().any(|of| name.starts_with(of)));
     if let Some(name) = older {
         let what = format!(
             "\"{name}\" belongs to a database, but its file \"{HOME_FILE}\" is missing: put it back, or use an \
@@ -287,17 +298,20 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
     let (segments, nodes) = memory(options.memory_bytes, 0, 0)?;
     let memory = MemoryStore { segments, nodes };
     let catalog = Catalog::new(0);
-    let storage = Material { memory: &memory, first_row_number: first_row_number(Lsn::ZERO) };
+    let database_id = seed::identifier();
+    let disk_tables = Arc::new(DiskTables::new(disk.clone(), seed_of(database_id), options.pages()));
+    let first_row_number = first_row_number(Lsn::ZERO);
+    let storage = Material { memory: &memory, disk_tables: &disk_tables, first_row_number };
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }
-    let database_id = seed::identifier();
     let log = Log::create(disk, database_id, &log_options(options))?;
     let next_id = catalog.next_id();
     let home = HomeFile::create(&**disk, database_id, next_id)?;
     Ok(FoundDatabase {
         database_id,
         memory,
+        disk_tables,
         catalog,
         log,
         home,
@@ -320,13 +334,15 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     })?;
     let tell = options.progress.clone();
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
-    let older = home.older().copied();
+    let (newest, older) = (*home.block(), home.older().copied());
     let procedures = ByProcedures(&options.procedures);
-    let recovered = recover_either(home.block(), older.as_ref(), |start| {
+    let recovered = recover_either(&newest, older.as_ref(), |start| {
         let (threads, memory_bytes) = (options.recovery_threads, options.memory_bytes);
         within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
             let (calls, (of_segments, of_nodes)) = (Calls::Replayed(&procedures), (&segments, &nodes));
-            let recovery = Recovery { disk, segments: of_segments, nodes: of_nodes, threads, calls, tell };
+            let pages = RecoveryPages::beside(options.pages(), start, [Some(&newest), older.as_ref()]);
+            let recovery =
+                Recovery { disk, segments: of_segments, nodes: of_nodes, pages, threads, calls, tell };
             let recovered = recovery.run(start)?;
             Ok((segments, nodes, recovered))
         })
@@ -346,10 +362,27 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     for table in recovered.tables {
         catalog.publish(table);
     }
-    let Recovered { loads, sums, report, .. } = recovered;
+    let Recovered { disk_tables, loads, sums, report, .. } = recovered;
+    if options.logging == Logging::Transaction && disk_tables.has_tables() {
+        let what = "logging transaction, in a database with disk-resident tables: a call that runs again would not find them \
+                    as they were; use logging value"
+            .to_owned();
+        return Err(OpenError::Options { what });
+    }
     let recovery = Some(report);
     let memory = MemoryStore { segments, nodes };
-    Ok(FoundDatabase { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
+    Ok(FoundDatabase {
+        database_id,
+        memory,
+        disk_tables,
+        catalog,
+        log,
+        home,
+        loads,
+        sums,
+        recovery,
+        recovery_rates,
+    })
 }
 
 impl Running {
@@ -396,6 +429,7 @@ impl Running {
             },
             recovery: self.checkpointer.forecast(),
             memory_used: core.storage.memory.segments.budget().used(),
+            pages: core.storage.disk_tables.stats().unwrap_or_default(),
             memory_limit: core.storage.memory.segments.budget().limit(),
         }
     }
@@ -418,6 +452,11 @@ impl Running {
         let core = &self.core;
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
+        if core.storage.disk_tables.has_tables() {
+            return Err(Error::Unsupported {
+                what: "a backup of a database with disk-resident tables".to_owned(),
+            });
+        }
         let mut to = Output::open(to)?;
         // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
         // background checkpoints are off: it would free log that an archive which these options do not name may still

@@ -14,6 +14,9 @@ use crate::io::{Caching, Clock};
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
+use crate::store::paged::{
+    CACHE_BYTES_BY_DEFAULT, CACHE_BYTES_MIN, PAGE_BYTES_BY_DEFAULT, PAGE_SIZES, PageOptions,
+};
 
 /// The choices of a database; [`Options::default`] suits most. A time longer than [`FOR_EVER`](crate::io::FOR_EVER),
 /// such as [`Duration::MAX`], counts as `FOR_EVER`: a wait with this limit lasts until something else ends it.
@@ -31,6 +34,13 @@ pub struct Options {
     /// rows takes the memory of its list from the bound. Long lists of locks on rows may take an eighth of the bound
     /// beside it, or 1 MiB if that is more.
     pub memory_bytes: u64,
+    /// The bytes that pages of disk-resident tables ([`Residence::Disk`](crate::Residence)) take in memory, beside
+    /// `memory_bytes`; at least 4 MiB, and 256 MiB by default. They are taken as they are used. A checkpoint may take as
+    /// much again for copies of pages that change while it writes them.
+    pub cache_bytes: u64,
+    /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
+    /// database without such tables; the pages of others keep their size.
+    pub page_bytes: usize,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
     /// The procedures that are registered before recovery, so that recovery can run calls in the log again
@@ -188,6 +198,8 @@ impl Default for Options {
         Options {
             durability: Durability::Disk,
             memory_bytes: memory_bytes_by_default(),
+            cache_bytes: CACHE_BYTES_BY_DEFAULT,
+            page_bytes: PAGE_BYTES_BY_DEFAULT,
             logging: Logging::Value,
             procedures: Vec::new(),
             check_determinism: false,
@@ -258,6 +270,11 @@ impl Options {
     /// The most threads that a recovery uses ([`Options::recovery_threads`]).
     pub const RECOVERY_THREADS_MAX: usize = THREADS_MAX;
 
+    /// How pages of disk-resident tables are kept.
+    pub(crate) fn pages(&self) -> PageOptions {
+        PageOptions { page_bytes: self.page_bytes, cache_bytes: self.cache_bytes, is_read_only: false }
+    }
+
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
     }
@@ -302,6 +319,12 @@ impl Options {
                 "memory_bytes is {}, expected {MEMORY_BYTES_MIN} to {MEMORY_BYTES_MAX}",
                 self.memory_bytes
             ));
+        }
+        if self.cache_bytes < CACHE_BYTES_MIN {
+            return Some(format!("cache_bytes is {}, expected at least {CACHE_BYTES_MIN}", self.cache_bytes));
+        }
+        if !PAGE_SIZES.contains(&self.page_bytes) {
+            return Some(format!("page_bytes is {}, expected one of {PAGE_SIZES:?}", self.page_bytes));
         }
         if self.log_bytes_max < LOG_BYTES_MIN {
             return Some(format!(

@@ -1,5 +1,6 @@
 //! CREATE TABLE and CREATE INDEX.
 
+use rialto::Residence;
 use rialto::row::{COLUMNS_MAX, Column, ColumnType, INDEXES_MAX};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{self, DataType, ExactNumberInfo};
@@ -22,6 +23,8 @@ pub struct CreateTable {
     pub unique: Vec<Vec<Name>>,
     /// How full segments get, in percent.
     pub fill_percent: u8,
+    /// Where it lives.
+    pub residence: Residence,
 }
 
 /// CREATE INDEX.
@@ -56,7 +59,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         return Err(SqlError::unsupported(what).at(name.position));
     }
     let if_not_exists = std::mem::take(&mut table.if_not_exists);
-    let fill_percent = fill_percent(std::mem::take(&mut table.table_options))?;
+    let Storage { fill_percent, residence } = storage(std::mem::take(&mut table.table_options))?;
     let definitions = std::mem::take(&mut table.columns);
     let constraints = std::mem::take(&mut table.constraints);
     if definitions.len() > COLUMNS_MAX {
@@ -72,6 +75,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         primary_key: None,
         unique: Vec::new(),
         fill_percent,
+        residence,
     };
     for definition in definitions {
         column(places, definition, &mut answer)?;
@@ -203,32 +207,43 @@ fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Ve
     })
 }
 
-/// WITH (fillfactor = N).
-fn fill_percent(options: ast::CreateTableOptions) -> Result<u8> {
+/// What WITH says of a table.
+struct Storage {
+    fill_percent: u8,
+    residence: Residence,
+}
+
+/// `WITH (fillfactor = N, residence = 'disk')`.
+fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
+    let mut storage = Storage { fill_percent: 100, residence: Residence::Memory };
     let options = match options {
-        ast::CreateTableOptions::None => return Ok(100),
+        ast::CreateTableOptions::None => return Ok(storage),
         ast::CreateTableOptions::With(options) => options,
         _ => return Err(SqlError::unsupported("this table option")),
     };
-    let mut percent = 100;
     for option in options {
         let ast::SqlOption::KeyValue { key, value } = option else {
             return Err(SqlError::unsupported(format!("storage option {option}")));
         };
-        if !key.value.eq_ignore_ascii_case("fillfactor") {
-            return Err(SqlError::unsupported(format!("storage option {}", key.value)));
-        }
         let text = value.to_string();
-        percent =
-            text.trim_matches('\'').parse().ok().filter(|percent| (10..=100).contains(percent)).ok_or_else(
-                || {
-                    let message =
-                        format!("value {text} out of bounds for option \"fillfactor\": give 10 to 100");
-                    SqlError::new(SqlState::InvalidParameterValue, message)
-                },
-            )?;
+        let text = text.trim_matches('\'');
+        let refused = |message: String| SqlError::new(SqlState::InvalidParameterValue, message);
+        match key.value.to_ascii_lowercase().as_str() {
+            "fillfactor" => {
+                let percent = text.parse().ok().filter(|percent| (10..=100).contains(percent));
+                storage.fill_percent = percent.ok_or_else(|| {
+                    refused(format!("value {text} out of bounds for option \"fillfactor\": give 10 to 100"))
+                })?;
+            }
+            "residence" => {
+                storage.residence = text.to_ascii_lowercase().parse().map_err(|expected| {
+                    refused(format!("invalid value for option \"residence\": {expected}"))
+                })?;
+            }
+            _ => return Err(SqlError::unsupported(format!("storage option {}", key.value))),
+        }
     }
-    Ok(percent)
+    Ok(storage)
 }
 
 /// The column type that a type name means.

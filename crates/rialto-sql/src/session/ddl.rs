@@ -99,6 +99,7 @@ impl Session {
                 .map(|key| key.iter().map(|column| column.text.clone()).collect()),
             indexes: Vec::new(),
             fill_percent: table.fill_percent,
+            residence: table.residence,
         };
         let definition =
             table.unique.iter().map(|columns| texts(columns)).fold(definition, |table, columns| {

@@ -15,6 +15,7 @@ use rialto_sql::{Prepared, RowSink, Session, SqlError, SqlType, TransactionStatu
 mod blocks;
 mod cancels;
 mod copies;
+mod on_disk;
 
 fn database() -> Database {
     Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens")

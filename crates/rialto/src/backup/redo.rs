@@ -17,7 +17,7 @@ use crate::ids::Lsn;
 use crate::io::Clock;
 use crate::log::{self, LogReader, ReadUntil, Witness};
 use crate::recovery::OpenError;
-use crate::recovery::{Calls, Recovery, Room, Tell, within_memory};
+use crate::recovery::{Calls, Recovery, RecoveryPages, Room, Tell, within_memory};
 use crate::row::Timestamp;
 use crate::store::memory::image::seed_of;
 use crate::store::memory::segments::Copy;
@@ -134,6 +134,7 @@ impl Restore {
             logged: true,
             names_held: true,
             digest: target.digest(header.segments),
+            pages: None,
             retired: false,
         };
         let witness = header.point.map(|point| Witness { name: name.to_owned(), point });
@@ -152,8 +153,15 @@ impl Restore {
         let tell = self.progress.as_deref().map(|progress| progress as Tell<'_>);
         let attempt = |Room { threads, segments, nodes }| {
             let calls = Calls::Replayed(&procedures);
-            let recovery =
-                Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, calls, tell };
+            let recovery = Recovery {
+                disk: &target.disk,
+                segments: &segments,
+                nodes: &nodes,
+                pages: RecoveryPages::default(),
+                threads,
+                calls,
+                tell,
+            };
             let mut log = log::read_archive(&disk, database, home.redo_start, witness.clone(), until)?;
             let replayed = recovery.replay(&home, &*disk, database, &mut log)?;
             Ok((segments, log, replayed))

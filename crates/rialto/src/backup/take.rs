@@ -158,6 +158,11 @@ impl<'a> Taking<'a> {
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // For the catalog at the cut: a transaction-consistent cut has it whole, as it has all else.
         let held = HeldDefinitions::hold(self.source);
+        if self.source.disk_tables().is_some_and(|tables| tables.has_tables()) {
+            return Err(Error::Unsupported {
+                what: "a backup of a database with disk-resident tables".to_owned(),
+            });
+        }
         let (cut, point) = self.source.cut_at_a_point(&held.defined.heaps)?;
         let heaps = &*held.defined.heaps.clone();
         drop(held);

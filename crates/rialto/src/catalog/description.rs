@@ -1,6 +1,6 @@
 //! [`Description`]: everything that the system tables say about one table.
 
-use super::{NewIndex, TableDef, system};
+use super::{NewIndex, Residence, TableDef, system};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, INDEXES_MAX, IndexDef, Schema};
@@ -19,6 +19,7 @@ pub(crate) struct Description {
     pub heap: HeapId,
     /// Whether bodies begin with a hidden row number.
     pub numbered: bool,
+    pub residence: Residence,
 }
 
 /// Refuses a table with more secondary indexes than allowed: each has memory of its own, and each row has an entry in
@@ -72,6 +73,7 @@ impl Description {
             primary_key,
             heap,
             indexes,
+            residence: def.residence,
         })
     }
 

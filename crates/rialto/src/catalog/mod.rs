@@ -10,10 +10,12 @@
 //! index or load file can be made any more; all that exist can still be used.
 
 pub(crate) mod description;
+mod residence;
 mod row_numbers;
 pub(crate) mod system;
 
 pub(crate) use self::description::Description;
+pub use self::residence::Residence;
 pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};
 use crate::ids::TableId;
 use crate::row::{Column, Record};
@@ -32,8 +34,11 @@ pub struct TableDef {
     pub primary_key: Option<Vec<String>>,
     /// Its secondary indexes, at most [`INDEXES_MAX`](crate::row::INDEXES_MAX).
     pub indexes: Vec<NewIndex>,
-    /// The share of each segment that inserts fill, 10 to 100 percent; the rest is for rows that grow.
+    /// The share of each segment that inserts fill, 10 to 100 percent; the rest is for rows that grow. (It means nothing to
+    /// a disk-resident table.)
     pub fill_percent: u8,
+    /// Where it lives.
+    pub residence: Residence,
 }
 
 /// The definition of a secondary index of a new table.
@@ -50,7 +55,14 @@ pub struct NewIndex {
 impl TableDef {
     /// A table of these columns without a key; the fields have the rest.
     pub fn new(name: impl Into<String>, columns: Vec<Column>) -> TableDef {
-        TableDef { name: name.into(), columns, primary_key: None, indexes: Vec::new(), fill_percent: 100 }
+        TableDef {
+            name: name.into(),
+            columns,
+            primary_key: None,
+            indexes: Vec::new(),
+            fill_percent: 100,
+            residence: Residence::Memory,
+        }
     }
 
     /// The table of a record type: its columns, its primary key and its indexes.
@@ -67,6 +79,12 @@ impl TableDef {
     /// The same with a primary key.
     pub fn with_primary_key(mut self, columns: &[&str]) -> TableDef {
         self.primary_key = Some(columns.iter().map(|&name| name.to_owned()).collect());
+        self
+    }
+
+    /// The same with another residence.
+    pub fn with_residence(mut self, residence: Residence) -> TableDef {
+        self.residence = residence;
         self
     }
 

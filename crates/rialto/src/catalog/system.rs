@@ -5,6 +5,7 @@
 //! rialto_columns   table_id*, position*, name, type, nullable
 //! rialto_indexes   index_id*, table_id, name, is_unique, is_primary, columns      (positions, "0,2")
 //! rialto_heaps     table_id*, heap_id, numbered
+//! rialto_residence table_id*, residence                                           (of tables that are not in memory)
 //! ```
 //!
 //! A nullable column has a null bit in the table's rows. As a column of the primary key it still takes no NULL. So ADD
@@ -15,6 +16,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
+use super::Residence;
 use super::description::Description;
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, ColumnType, IndexDef, Value, primary_index_name};
@@ -29,6 +31,7 @@ pub(crate) const TABLES: TableId = TableId(1);
 pub(crate) const COLUMNS: TableId = TableId(2);
 pub(crate) const INDEXES: TableId = TableId(3);
 pub(crate) const HEAPS: TableId = TableId(4);
+pub(crate) const RESIDENCE: TableId = TableId(5);
 
 /// Whether this is the storage of a system table, which has the table's number.
 pub(crate) fn is_system_heap(heap: HeapId) -> bool {
@@ -46,6 +49,7 @@ fn table(id: TableId, name: &str, columns: &[(&str, ColumnType)], key_columns: u
         indexes: Vec::new(),
         heap: HeapId(id.0),
         numbered: false,
+        residence: Residence::Memory,
     }
 }
 
@@ -74,6 +78,7 @@ pub(crate) fn tables() -> Vec<Description> {
             1,
         ),
         table(HEAPS, "rialto_heaps", &[("table_id", Int4), ("heap_id", Int4), ("numbered", Bool)], 1),
+        table(RESIDENCE, "rialto_residence", &[("table_id", Int4), ("residence", Text)], 1),
     ]
 }
 
@@ -142,6 +147,10 @@ pub(crate) fn rows(description: &Description) -> Vec<SystemRow> {
     rows.push(primary_row(description));
     rows.extend(description.indexes.iter().map(|index| index_row(description.id, index)));
     rows.push(heap_row(description));
+    if description.residence != Residence::Memory {
+        let values = vec![id.clone(), Value::Text(description.residence.to_string())];
+        rows.push(SystemRow { table: RESIDENCE, key: vec![id], values });
+    }
     rows
 }
 
@@ -152,6 +161,7 @@ pub(crate) struct SystemRows {
     columns: Vec<Vec<Value>>,
     indexes: Vec<Vec<Value>>,
     heaps: Vec<Vec<Value>>,
+    residences: Vec<Vec<Value>>,
 }
 
 /// The rows about one table.
@@ -160,6 +170,7 @@ struct RowsOf<'a> {
     columns: Vec<&'a [Value]>,
     indexes: Vec<&'a [Value]>,
     heaps: Vec<&'a [Value]>,
+    residences: Vec<&'a [Value]>,
 }
 
 impl SystemRows {
@@ -170,7 +181,8 @@ impl SystemRows {
             COLUMNS => self.columns.extend(rows),
             INDEXES => self.indexes.extend(rows),
             HEAPS => self.heaps.extend(rows),
-            _ => unreachable!("there are four system tables"),
+            RESIDENCE => self.residences.extend(rows),
+            _ => unreachable!("there are five system tables"),
         }
     }
 
@@ -187,6 +199,9 @@ impl SystemRows {
         for row in &self.heaps {
             by_table.entry(table_of(HEAPS, row)?).or_default().heaps.push(row);
         }
+        for row in &self.residences {
+            by_table.entry(table_of(RESIDENCE, row)?).or_default().residences.push(row);
+        }
         let mut described = Vec::new();
         for row in &self.tables {
             let rows = by_table.remove(&table_of(TABLES, row)?).unwrap_or_default();
@@ -196,7 +211,8 @@ impl SystemRows {
             described.push(description);
         }
         if let Some((table, rows)) = by_table.into_iter().next() {
-            let row = rows.columns.iter().chain(&rows.indexes).chain(&rows.heaps).next();
+            let row =
+                rows.columns.iter().chain(&rows.indexes).chain(&rows.heaps).chain(&rows.residences).next();
             return Err(format!(
                 "the row {row:?} is about table {}, and rialto_tables has none of that number",
                 table.0
@@ -219,7 +235,8 @@ pub(crate) fn table_of(system: TableId, row: &[Value]) -> Result<TableId, String
         COLUMNS => ("rialto_columns", 0),
         INDEXES => ("rialto_indexes", 1),
         HEAPS => ("rialto_heaps", 0),
-        _ => unreachable!("there are four system tables"),
+        RESIDENCE => ("rialto_residence", 0),
+        _ => unreachable!("there are five system tables"),
     };
     let id = row.get(at).and_then(as_id);
     id.map(TableId).ok_or_else(|| format!("the row {row:?} of {what} names no table"))
@@ -269,7 +286,7 @@ fn names_of(description: &Description) -> impl Iterator<Item = String> {
 }
 
 fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {
-    let RowsOf { mut columns, indexes, heaps } = rows;
+    let RowsOf { mut columns, indexes, heaps, residences } = rows;
     let senseless = |what: &str, row: &[Value]| format!("the row {row:?} of {what} makes no sense");
     columns.sort_by_key(|column| as_i16(&column[1]));
     if columns.is_empty() {
@@ -322,6 +339,14 @@ fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {
     };
     let (id, name, fill_percent) = of_table().ok_or_else(|| senseless("rialto_tables", row))?;
     let heap_id = as_id(&heap[1]).ok_or_else(|| senseless("rialto_heaps", heap))?;
+    let residence = match &*residences {
+        [] => Residence::Memory,
+        [row] => {
+            let parsed = as_text(&row[1]).and_then(|text| text.parse().ok());
+            parsed.ok_or_else(|| senseless("rialto_residence", row))?
+        }
+        rows => return Err(format!("{} rows of rialto_residence, and a table has at most one", rows.len())),
+    };
     Ok(Description {
         id,
         name,
@@ -332,6 +357,7 @@ fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {
         indexes: secondaries,
         heap: HeapId(heap_id),
         numbered: heap[2] == Value::Bool(true),
+        residence,
     })
 }
 
@@ -381,7 +407,9 @@ mod tests {
             next += 1;
             Ok(next)
         };
-        let def = TableDef::new("things", columns).with_primary_key(&["kind", "id"]);
+        let def = TableDef::new("things", columns)
+            .with_primary_key(&["kind", "id"])
+            .with_residence(Residence::Disk);
         let mut description = Description::of(&def, &mut new_id).unwrap();
         description.indexes.push(IndexDef {
             id: IndexId(new_id().unwrap()),
@@ -400,10 +428,10 @@ mod tests {
         assert_eq!(rows.descriptions().unwrap(), [description]);
 
         let refused = |change: &dyn Fn(&mut SystemRows), expected: &str| {
-            let SystemRows { tables, columns, indexes, heaps } = &rows;
+            let SystemRows { tables, columns, indexes, heaps, residences } = &rows;
             let (tables, columns) = (tables.clone(), columns.clone());
-            let (indexes, heaps) = (indexes.clone(), heaps.clone());
-            let mut rows = SystemRows { tables, columns, indexes, heaps };
+            let (indexes, heaps, residences) = (indexes.clone(), heaps.clone(), residences.clone());
+            let mut rows = SystemRows { tables, columns, indexes, heaps, residences };
             change(&mut rows);
             let error = rows.descriptions().unwrap_err();
             assert!(error.contains(expected), "{error}");
@@ -413,6 +441,11 @@ mod tests {
         refused(&|rows| rows.columns.retain(column(0)), "no column at position 0");
         refused(&|rows| rows.columns.clear(), "it has no columns");
         refused(&|rows| rows.heaps.clear(), "0 rows of rialto_heaps");
+        refused(
+            &|rows| rows.residences[0][1] = Value::Text("moon".into()),
+            "rialto_residence makes no sense",
+        );
+        refused(&|rows| rows.residences.extend(rows.residences.clone()), "2 rows of rialto_residence");
         refused(&|rows| rows.indexes.retain(|index| index[4] == Value::Bool(false)), "0 primary rows");
         refused(&|rows| rows.tables.clear(), "rialto_tables has none of that number");
         refused(&|rows| rows.indexes[1][5] = Value::Text("1,x".into()), "rialto_indexes makes no sense");

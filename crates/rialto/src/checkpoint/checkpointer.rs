@@ -16,7 +16,7 @@ use super::black_white::BlackWhite;
 use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
-use super::home::{HomeFile, NewHome};
+use super::home::{HomeFile, HomePages, NewHome};
 use super::image_sums::ImageSums;
 use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
@@ -34,6 +34,7 @@ use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Moment, Open, 
 use crate::store::Consistency;
 use crate::store::memory::image::{backup_name, seed_of};
 use crate::store::memory::segments::Copy;
+use crate::store::paged::PageCheckpoint;
 
 /// How often the thread checks whether a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -432,6 +433,8 @@ impl Checkpointer {
             self.remove_third_copy()?;
         }
 
+        let disk_tables = self.source.disk_tables();
+        disk_tables.iter().for_each(|tables| tables.free_gone());
         let copy = home.next_copy(self.options.copies);
         let file = self.open_copy(copy)?;
         let log_bytes = || self.source.log_bytes_used();
@@ -465,6 +468,11 @@ impl Checkpointer {
         let heaps = &held.defined.heaps;
         let catalog = CatalogCopy::take(segments, heaps.clone(), self.options.snapshot_bytes_max, &target)?;
         let redo_start = held.defined.redo_start;
+        // The definitions are those of the copy's catalog until the redo start. With three copies the older block stays in
+        // force.
+        let older_is_kept = home.older().is_some();
+        let mut pages = disk_tables.and_then(|tables| tables.begin_checkpoint(older_is_kept));
+        let page_place = pages.as_mut().map(|pages| self.source.cut_pages(&mut || pages.cut()));
         let cut = match method {
             Method::CopyOnUpdate(consistency) => {
                 uncut.is_cut = true;
@@ -490,6 +498,10 @@ impl Checkpointer {
             }
         };
         drop(held);
+        let mut write_pages = || pages.as_mut().map(PageCheckpoint::write).transpose();
+        // A sweep at a cut comes first: commits may wait until it has copied what they change.
+        let sweeps_first = matches!(method, Method::CopyOnUpdate(_));
+        let written_pages = if sweeps_first { None } else { write_pages()? };
         let look_at_log_every =
             LOOK_AT_LOG_EVERY.mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0));
         let look_at_log_every = match plan {
@@ -530,6 +542,7 @@ impl Checkpointer {
             self.note_cut(cut.held, snapshot_bytes);
         }
         let swept = swept?;
+        let written_pages = if sweeps_first { write_pages()? } else { written_pages };
         let now = self.now();
         let busy = (now - swept_from).saturating_sub(self.control.rested() - rested_before);
         self.readiness.swept(now, &*self.source, swept.written_bytes, busy);
@@ -556,8 +569,16 @@ impl Checkpointer {
             transaction_consistent,
             logged: self.options.unlogged_behind.is_none_or(|opened_at| redo_start <= opened_at.next()),
             digest: swept.digest,
+            pages: written_pages.zip(page_place).map(|(pages, place)| {
+                let (root, words) = pages.at.numbers();
+                HomePages { page_bytes: pages.page_bytes, root, words, place }
+            }),
         };
+        pages.iter_mut().for_each(PageCheckpoint::begin_naming);
         home.publish(new)?;
+        if let Some(pages) = pages {
+            pages.complete();
+        }
         self.source.published(home.block());
         if self.options.copies > 2 || self.room_wanted.load(Ordering::SeqCst) {
             // Done now, because commits may wait for the room. If this fails, the next checkpoint meets the failure and

@@ -6,7 +6,7 @@
 //!    0  magic            8      "RIALTOHM"
 //!    8  format version   u32
 //!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent, bit 2: logged, bit 3: names what is held,
-//!                               bit 4: names a point
+//!                               bit 4: names a point, bit 5: has pages
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
 //!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third
@@ -18,6 +18,10 @@
 //!   72  digest           u64    of the images in the copy (`image_sums.rs`)
 //!   80  position         u64    where the log ended after the place of clearance, and the checksum of its last block
 //!   88  block checksum   u64
+//!   96  page bytes       u32    of disk-resident tables, and here to 127: only with bit 5
+//!  104  root             u64    of what is published of the pages (`store/paged/published.rs`)
+//!  112  words            u64    of it
+//!  120  page place       u64    the pages are as of this place, with all before it and nothing after it
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
 //!
@@ -79,6 +83,7 @@ const TRANSACTION_CONSISTENT: u32 = 2;
 const LOGGED: u32 = 4;
 const NAMES_HELD: u32 = 8;
 const NAMES_POINT: u32 = 16;
+const HAS_PAGES: u32 = 32;
 /// A number of checkpoints that no database reaches.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -114,8 +119,23 @@ pub struct HomeBlock {
     pub names_held: bool,
     /// The digest of the images in the copy; other images are not of this checkpoint.
     pub digest: u64,
+    /// The pages of disk-resident tables, if there are any.
+    pub pages: Option<HomePages>,
     /// Whether a later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
+}
+
+/// The pages of disk-resident tables that a checkpoint has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HomePages {
+    /// The bytes of a page.
+    pub page_bytes: u32,
+    /// The image that leads to all others, as a word of the page map.
+    pub root: u64,
+    /// The words that are published of the pages.
+    pub words: u64,
+    /// The pages have all up to this place, and nothing of a later one.
+    pub place: Lsn,
 }
 
 /// Why the home blocks do not tell where to begin.
@@ -184,10 +204,15 @@ impl HomeBlock {
         self.transaction_consistent || lsn > self.clearance
     }
 
+    /// The place from which a recovery reads the log: that of the memory-resident tables, or of the pages.
+    pub fn log_start(&self) -> Lsn {
+        self.pages.map_or(self.redo_start, |pages| self.redo_start.min(pages.place.next()))
+    }
+
     /// The log that a recovery from this checkpoint needs.
     fn log_needed(&self) -> LogNeeded {
         let position = self.point.map_or(LogPosition(u64::MAX), |point| point.position);
-        LogNeeded { from: self.redo_start, position }
+        LogNeeded { from: self.log_start(), position }
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -199,7 +224,8 @@ impl HomeBlock {
             | flag(self.transaction_consistent, TRANSACTION_CONSISTENT)
             | flag(self.logged, LOGGED)
             | flag(self.names_held, NAMES_HELD)
-            | flag(self.point.is_some(), NAMES_POINT);
+            | flag(self.point.is_some(), NAMES_POINT)
+            | flag(self.pages.is_some(), HAS_PAGES);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -214,6 +240,12 @@ impl HomeBlock {
         if let Some(point) = self.point {
             block[80..88].copy_from_slice(&point.position.0.to_le_bytes());
             block[88..96].copy_from_slice(&point.checksum.to_le_bytes());
+        }
+        if let Some(pages) = self.pages {
+            block[96..100].copy_from_slice(&pages.page_bytes.to_le_bytes());
+            block[104..112].copy_from_slice(&pages.root.to_le_bytes());
+            block[112..120].copy_from_slice(&pages.words.to_le_bytes());
+            block[120..128].copy_from_slice(&pages.place.0.to_le_bytes());
         }
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -271,6 +303,12 @@ impl HomeBlock {
             logged: u32_at(block, 12) & LOGGED != 0,
             names_held: u32_at(block, 12) & NAMES_HELD != 0,
             digest: u64_at(block, 72),
+            pages: (u32_at(block, 12) & HAS_PAGES != 0).then(|| HomePages {
+                page_bytes: u32_at(block, 96),
+                root: u64_at(block, 104),
+                words: u64_at(block, 112),
+                place: Lsn(u64_at(block, 120)),
+            }),
             retired,
         }))
     }
@@ -402,6 +440,8 @@ pub struct NewHome {
     pub logged: bool,
     /// See [`HomeBlock::digest`].
     pub digest: u64,
+    /// See [`HomeBlock::pages`].
+    pub pages: Option<HomePages>,
 }
 
 /// The contents of a restored database's first home block.
@@ -439,6 +479,7 @@ impl HomeFile {
                 logged: true,
                 names_held: true,
                 digest: 0,
+                pages: None,
                 retired: false,
             },
         )
@@ -464,6 +505,7 @@ impl HomeFile {
                 logged: true,
                 names_held: true,
                 digest,
+                pages: None,
                 retired: false,
             },
         )
@@ -633,6 +675,7 @@ impl HomeFile {
             logged: new.logged,
             names_held: true,
             digest: new.digest,
+            pages: new.pages,
             retired: false,
         };
         self.write_other(block)?;

@@ -14,6 +14,7 @@ use crate::log::{LogNeeded, LogPoint};
 use crate::store::Consistency;
 use crate::store::memory::Segments;
 use crate::store::memory::load_file::LoadFile;
+use crate::store::paged::DiskTables;
 
 /// The result of a cut.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +46,16 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// Makes a cut, while the segments are white and definitions are held, at which the tables have this storage. No
     /// commit takes its place meanwhile, and for a transaction-consistent cut all commits that have one are applied.
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut;
+    /// The disk-resident tables.
+    fn disk_tables(&self) -> Option<&DiskTables> {
+        None
+    }
+    /// Runs `cut` while no commit takes its place and all commits that have one are applied, and gives the last place.
+    /// No cut and no black/white sweep is under way.
+    fn cut_pages(&self, cut: &mut dyn FnMut()) -> Lsn {
+        cut();
+        self.place()
+    }
     /// Begins a black/white sweep, while the segments are white. From now on a commit settles its side before its
     /// place, and every earlier commit is applied. No commit is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;

@@ -307,6 +307,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         transaction_consistent: false,
         logged: true,
         digest: stats.digest,
+        pages: None,
     };
     home.publish(new).unwrap();
 }

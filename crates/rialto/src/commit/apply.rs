@@ -2,7 +2,7 @@
 
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
-use super::write_set::{WriteKind, WriteSet, body_of, key_of};
+use super::write_set::{Write, WriteKind, WriteSet, body_of, key_of};
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
@@ -43,7 +43,7 @@ impl Applying<'_> {
         let (packet, write) = (self.packet, self.writes.get(position));
         let store = &self.tables.at(write.slot).store;
         match write.kind {
-            WriteKind::Put if write.fresh => {
+            WriteKind::Put if write.fresh && !write.rekeys => {
                 store.put(write.record, body_of(write, packet), lsn);
                 store.count_rows(self.number, 1);
             }
@@ -66,10 +66,13 @@ impl Applying<'_> {
     #[inline(never)]
     fn apply_row(&self, last: u32, lsn: Lsn) {
         let (packet, write) = (self.packet, self.writes.get(last));
+        if write.record.is_in_pages() {
+            return self.apply_in_pages(last, lsn);
+        }
         let table = self.tables.at(write.slot);
         let store = &table.store;
         let key = Key::from(key_of(write, packet));
-        let mut base = |record, body: &mut Vec<u8>| store.read(record, body);
+        let mut base = |write: &Write, body: &mut Vec<u8>| store.read(write.record, body);
         let mut body = Vec::new();
         let stays = self.writes.materialize(last, packet, table.row_at(), &mut body, &mut base);
 
@@ -125,9 +128,47 @@ impl Applying<'_> {
         store.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
 
+    /// The same in a disk-resident table, whose row and entries the operations have claimed.
+    fn apply_in_pages(&self, last: u32, lsn: Lsn) {
+        let (packet, write) = (self.packet, self.writes.get(last));
+        let table = self.tables.at(write.slot);
+        let pages = table.store.pages().expect("the write's location is in pages");
+        let key = Key::from(key_of(write, packet));
+        let is_plain = write.kind == WriteKind::Patch
+            && write.previous.is_none()
+            && write.final_location().is_in_line()
+            && self.writes.adds_of(last).iter().all(|add| add.index == WhichIndex::Primary);
+        if is_plain {
+            let (row_at, ranges) = (usize::from(write.row_at), Patches::of(body_of(write, packet)).ranges());
+            return pages.patch(&key, ranges.map(|(offset, bytes)| (row_at + offset, bytes)), lsn);
+        }
+        let (mut body, mut kept) = (Vec::new(), Vec::new());
+        let mut base = |write: &Write, body: &mut Vec<u8>| pages.read_claimed(key_of(write, packet), body);
+        let stays = self.writes.materialize(last, packet, table.row_at(), &mut body, &mut base);
+        let (locations, was_there) = self.locations(last);
+        let target = write.final_location();
+        if stays {
+            pages.put(&key, target, &body, lsn);
+            secondary_keys(table, &body, &key, &mut kept);
+        } else {
+            pages.remove_row(&key, lsn);
+        }
+        for add in self.writes.chain(last).flat_map(|position| self.writes.adds_of(position)) {
+            let WhichIndex::Secondary(position) = add.index else { continue };
+            let entry = self.writes.key_of_add(add);
+            match kept.iter().any(|(of, kept)| *of == position && **kept == *entry) {
+                true => pages.settle(position, entry, &key, lsn),
+                false => pages.remove_entry(position, entry, &key, lsn),
+            }
+        }
+        let gone = locations.iter().filter(|&&location| !stays || location != target);
+        gone.for_each(|&location| pages.release(location));
+        pages.count_rows(i64::from(stays) - i64::from(was_there));
+    }
+
     /// The keys that a row had after each of the transaction's writes to it except the last.
     fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<SecondaryEntry>) {
-        let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
+        let mut base = |write: &Write, body: &mut Vec<u8>| table.store.read(write.record, body);
         let mut body = Vec::new();
         for position in self.writes.chain(last).skip(1) {
             if self.writes.materialize(position, self.packet, table.row_at(), &mut body, &mut base) {

@@ -113,7 +113,9 @@ impl SweepSide {
     /// A record was read.
     #[cold]
     pub fn note_record(&mut self, record: RowLocation) {
-        self.note_segment(record.segment());
+        if !record.is_in_pages() {
+            self.note_segment(record.segment());
+        }
     }
 
     fn note_segment(&mut self, segment: SegmentId) {

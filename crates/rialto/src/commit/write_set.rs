@@ -105,7 +105,7 @@ pub(crate) struct Write {
     pub fresh: bool,
     /// Whether its primary entry is in the index: an abort takes it out.
     pub entered: bool,
-    /// Whether secondary keys change.
+    /// Whether secondary keys change. (So it is taken for each write to a disk-resident table.)
     pub rekeys: bool,
     /// Where in the body the row begins.
     pub row_at: u8,
@@ -191,8 +191,23 @@ pub(crate) struct IndexAdd {
     pub record: RowLocation,
     /// The row that the entry pointed to before, if the entry existed.
     pub replaced: Option<RowLocation>,
+    /// Of an entry in a page: what has become of it.
+    pub in_pages: Option<EntryInPages>,
     /// The number of writes when the entry was added; the last of them is the write of its own row.
     pub writes: u32,
+}
+
+/// What an operation has done with an entry in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryInPages {
+    /// It has made it.
+    Made,
+    /// It has claimed it: the row itself, or an entry that the row gives up.
+    Claimed,
+    /// It has pointed it from another row of the transaction to this one. The primary key of the other one has so many
+    /// bytes; they lie behind the entry's key.
+    /// That row may have taken it over itself.
+    TakenOver { before_bytes: u16, is_again: bool },
 }
 
 /// A point to roll back to.
@@ -258,7 +273,28 @@ impl WriteSet {
         let writes = self.writes.len() as u32;
         let (key_at, key_bytes) = (self.end_of_keys(), key.len() as u16);
         self.keys.extend_from_slice(key);
-        self.adds.push(IndexAdd { slot, index, key_at, key_bytes, record, replaced, writes });
+        self.adds.push(IndexAdd { slot, index, key_at, key_bytes, record, replaced, in_pages: None, writes });
+    }
+
+    /// The same for an entry in a page; `before` is the primary key of the row that it is taken over from.
+    pub fn add_in_pages(
+        &mut self,
+        (slot, index): (u32, WhichIndex),
+        key: &[u8],
+        record: RowLocation,
+        done: EntryInPages,
+        before: &[u8],
+    ) {
+        self.add(slot, index, key, record, None);
+        self.keys.extend_from_slice(before);
+        if let Some(add) = self.adds.last_mut() {
+            add.in_pages = Some(done);
+        }
+    }
+
+    /// The primary key of the row that an entry in a page was taken over from.
+    pub fn key_before(&self, add: &IndexAdd, bytes: u16) -> &[u8] {
+        &self.keys[add.key_at as usize + usize::from(add.key_bytes)..][..usize::from(bytes)]
     }
 
     fn end_of_keys(&self) -> u32 {
@@ -479,14 +515,14 @@ impl WriteSet {
     }
 
     /// The body that the row has after the write at `position`; returns `false` if the row is deleted. `base` reads the
-    /// body that the tables hold for a record.
+    /// body that the tables hold for the row of a write.
     pub fn materialize(
         &self,
         position: u32,
         packet: &[u8],
         row_at: usize,
         body: &mut Vec<u8>,
-        base: &mut dyn FnMut(RowLocation, &mut Vec<u8>),
+        base: &mut dyn FnMut(&Write, &mut Vec<u8>),
     ) -> bool {
         let (mut patches, mut at) = (SmallVec::<[u32; PATCHES_MIN]>::new(), position);
         loop {
@@ -503,7 +539,7 @@ impl WriteSet {
                     at = previous;
                 }
                 (WriteKind::Patch | WriteKind::Operate, _) => {
-                    base(write.record, body);
+                    base(write, body);
                     write.change(packet, &mut body[row_at..]);
                     break;
                 }

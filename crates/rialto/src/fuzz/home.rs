@@ -77,6 +77,7 @@ pub fn forged_home(data: &[u8]) {
         sweep: 3,
         clearance: LogPoint { lsn: Lsn(8), position: LogPosition(64), checksum: 9 },
         digest: 11,
+        pages: None,
         transaction_consistent: false,
         logged: true,
     };

@@ -149,6 +149,15 @@ pub struct Load {
 impl Load {
     /// Makes the table and its first rows, which are the first transaction of the history.
     pub fn new(db: Database, filler_bytes: u64) -> (Load, Done) {
+        Load::begin(db, filler_bytes, |_| {})
+    }
+
+    /// The same with a disk-resident table, in a pool of so many frames.
+    pub fn in_pages(db: Database, filler_bytes: u64, frames: u64) -> (Load, Done) {
+        Load::begin(db, filler_bytes, |table| table.move_to_pages(frames))
+    }
+
+    fn begin(db: Database, filler_bytes: u64, prepare: impl FnOnce(&Table)) -> (Load, Done) {
         let table = db.transact(|tx| {
             let columns = vec![
                 Column::new("id", ColumnType::Int4),
@@ -160,7 +169,9 @@ impl Load {
             tx.create_index("things", "by_part", &["part"], false)?;
             Ok(table)
         });
-        let load = Load { db, table: table.unwrap(), filler_bytes, numbers: AtomicU64::new(1) };
+        let table = table.unwrap();
+        prepare(&table);
+        let load = Load { db, table, filler_bytes, numbers: AtomicU64::new(1) };
         let first = load.submit(false, |body| {
             for key in 0..KEYS {
                 let (part, filler) = (Value::Int4(key % 4), body.filler());

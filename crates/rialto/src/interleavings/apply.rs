@@ -182,7 +182,7 @@ fn an_entry_that_leads_to_a_free_slot_is_said_to_be_a_bug() {
     let record = record_of(&table, 5);
     db.transact(|tx| tx.delete(&table, 5).map(drop)).unwrap();
     let version = table.version();
-    assert!(version.store.memory().segments().is_free(record), "the test's own premise");
-    version.store.memory().primary.insert(b"left", record.0, || Admit::Go).unwrap();
-    version.read_by_entry(WhichIndex::Primary, b"left", &mut Vec::new());
+    assert!(version.store.memory().unwrap().segments().is_free(record), "the test's own premise");
+    version.store.memory().unwrap().primary.insert(b"left", record.0, || Admit::Go).unwrap();
+    version.read_by_entry(WhichIndex::Primary, b"left", &mut Vec::new()).unwrap();
 }

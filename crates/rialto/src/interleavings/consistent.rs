@@ -8,7 +8,7 @@ use super::hooked::HookedDisk;
 use super::*;
 use crate::checkpoint::home::{HomeBlock, HomeFile};
 use crate::io::MemoryDisk;
-use crate::recovery::{Calls, Recovery, memory};
+use crate::recovery::{Calls, Recovery, RecoveryPages, memory};
 use crate::row::RowView;
 
 const PAIRS: i32 = 200;
@@ -87,8 +87,15 @@ pub(crate) fn copy_alone<R, const TABLES: usize>(
     let (block, tables, segments) = loop {
         let Some(before) = home() else { continue };
         let (segments, nodes) = memory(options().memory_bytes, 0, 0).unwrap();
-        let recovery =
-            Recovery { disk, segments: &segments, nodes: &nodes, threads: 2, calls: Calls::Left, tell: None };
+        let recovery = Recovery {
+            disk,
+            segments: &segments,
+            nodes: &nodes,
+            pages: RecoveryPages::default(),
+            threads: 2,
+            calls: Calls::Left,
+            tell: None,
+        };
         let tables = recovery.without_log(&before);
         // The next checkpoint goes to the other copy, but the one after it may have begun to overwrite this one.
         if home().is_some_and(|now| now.sequence == before.sequence) {

@@ -16,6 +16,7 @@ use crate::ids::{HeapId, Lsn};
 use crate::log::{Durability, LogNeeded, LogPoint, Patience};
 use crate::open::archive_loads;
 use crate::store::memory::{LoadFile, Segments};
+use crate::store::paged::DiskTables;
 use crate::txn::core::Core;
 
 /// The closed commit barrier of a cut; dropping it opens the barrier.
@@ -95,6 +96,20 @@ impl CheckpointSource for Source {
         let cut = self.cut_behind_the_barrier(Consistency::Transaction, heaps, began);
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
         Ok((cut, point))
+    }
+
+    fn disk_tables(&self) -> Option<&DiskTables> {
+        Some(&self.core.storage.disk_tables)
+    }
+
+    fn cut_pages(&self, cut: &mut dyn FnMut()) -> Lsn {
+        let in_progress = &self.core.commits.in_progress;
+        in_progress.close_barrier();
+        in_progress.drain(&self.core.clock);
+        cut();
+        let place = self.core.commits.log.place();
+        in_progress.open_barrier(CommitBarrier::Open);
+        place
     }
 
     fn paint(&self, consistency: Consistency) -> Cut {

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::catalog::is_system;
 use super::redo::{Redo, Workers, no_record, table_at};
-use super::table::{RedoTable, Scratch};
+use super::table::{RedoTable, Scratch, resident};
 use crate::catalog::{RowNumbers, first_row_number};
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ use crate::io::Disk;
 use crate::log::{Packet, PacketKind};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::MemoryStore;
+use crate::store::paged::DiskTables;
 use crate::store::tree::{Admit, Insert};
 use crate::store::{Catalog, Storage, TableParts, TableVersion};
 use crate::txn::calls::{LoggedCall, read_call};
@@ -40,6 +41,7 @@ pub(crate) trait Replayer: Sync {
 /// What a replay works in.
 pub(crate) struct Setup {
     pub memory: MemoryStore,
+    pub disk_tables: Arc<DiskTables>,
     pub database_id: u128,
     pub threads: usize,
 }
@@ -47,7 +49,8 @@ pub(crate) struct Setup {
 impl Setup {
     /// The store as calls find it.
     pub fn storage(&self, disk: Arc<dyn Disk>, catalog: Catalog) -> Storage {
-        Storage::new((disk, self.database_id), self.memory.clone(), catalog, Vec::new(), Lsn::ZERO)
+        let memory = (self.memory.clone(), self.disk_tables.clone());
+        Storage::new((disk, self.database_id), memory, catalog, Vec::new(), Lsn::ZERO)
     }
 }
 
@@ -101,7 +104,7 @@ impl ReplayedTables {
 
     /// Gives back the nodes of the secondary indexes.
     pub fn give_up_indexes(&self) {
-        let stores = self.versions.values().map(|version| version.store.memory());
+        let stores = self.versions.values().filter_map(|version| version.store.memory());
         stores.flat_map(|memory| &memory.secondaries).for_each(|index| index.discard());
     }
 
@@ -214,6 +217,7 @@ impl Redo<'_> {
                 segments: self.builder.segments.clone(),
                 nodes: self.builder.nodes.clone(),
             },
+            disk_tables: self.builder.disk_tables.clone(),
             database_id: self.database_id,
             threads: self.builder.threads,
         };
@@ -257,7 +261,7 @@ impl Redo<'_> {
         for &(table, key) in &rows {
             let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
-            for (index, secondary) in version.store.memory().secondaries.iter().zip(&keys) {
+            for (index, secondary) in resident(version).secondaries.iter().zip(&keys) {
                 if index.get(secondary).value == Some(record.0) {
                     index.remove(secondary, None);
                 }
@@ -275,7 +279,7 @@ impl Redo<'_> {
             let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
             for (position, secondary) in keys.iter().enumerate() {
-                let index = version.store.memory().index(WhichIndex::Secondary(position));
+                let index = resident(version).index(WhichIndex::Secondary(position));
                 let insert = || index.insert(secondary, record.0, || Admit::Go);
                 let inserted = match insert() {
                     Err(_) if self.heaps.give_back_empty() => insert(),

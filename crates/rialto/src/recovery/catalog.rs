@@ -7,7 +7,9 @@ use hashbrown::HashMap;
 
 use super::table::RedoTable;
 use crate::catalog::Description;
-use crate::catalog::system::{FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES, TakenNames, table_of};
+use crate::catalog::system::{
+    FIRST_USER_ID, HEAPS, INDEXES, RESIDENCE, SystemRows, TABLES, TakenNames, table_of,
+};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::row::{RowView, Value};
@@ -58,6 +60,7 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
         TABLES => &[0],
         INDEXES => &[0, 1],
         HEAPS => &[0, 1],
+        RESIDENCE => &[0],
         _ => &[],
     };
     let id = |&column: &usize| row.get_i32(column).ok().and_then(|id| u32::try_from(id).ok());

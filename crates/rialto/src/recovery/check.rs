@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::load::{check_digest, check_image, open_copy};
 use super::{
-    Calls, Recovered, Recovery, RecoveryReport, Room, Start, is_of_the_machine, recover_either, within_memory,
+    Calls, Recovered, Recovery, RecoveryPages, RecoveryReport, Room, Start, is_of_the_machine,
+    recover_either, within_memory,
 };
 use crate::checkpoint::home::{
     HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, older_in_force, read_home,
@@ -23,7 +24,8 @@ use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{LoadCommit, RecordRef, SEGMENT_BYTES};
-use crate::store::tree::Index;
+use crate::store::paged::PagedTable;
+use crate::store::tree::{Batch, Direction, Guard, Index, More, ScanRange};
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +248,8 @@ pub(super) fn recover(
 ) -> Result<Recovered> {
     within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
         let calls = Calls::Left;
-        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls, tell: None }.run(start)
+        let pages = RecoveryPages::read_only();
+        Recovery { disk, segments: &segments, nodes: &nodes, pages, threads, calls, tell: None }.run(start)
     })
 }
 
@@ -285,7 +288,7 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
     let mut rows = 0;
     let mut wrong = Vec::new();
     let (mut body, mut primary, mut key) = (Vec::new(), Key::new(), Key::new());
-    let store = table.store.memory();
+    let Some(store) = table.store.memory() else { return check_pages(table, report) };
     for id in store.heap.owned() {
         for slot in store.segments().slots(id) {
             let Ok(slot) = slot else {
@@ -323,6 +326,75 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
     }
     let indexes = store.secondaries.len() + 1;
     report.verified.push(format!("table \"{}\": {rows} rows in {indexes} indexes", table.name()));
+}
+
+/// Checks the rows of a disk-resident table, as the checkpoint has left them, against each index.
+fn check_pages(table: &TableVersion, report: &mut CheckReport) {
+    let checked = table.store.pages().map_or(Ok((0, Vec::new())), |pages| {
+        let (mut rows, mut wrong) = (0, Vec::new());
+        let (mut body, mut found) = (Vec::new(), Vec::new());
+        each_key(pages, WhichIndex::Primary, |key| {
+            rows += 1;
+            pages.read(key, &mut body)?;
+            let (row, mut primary) = (body.get(table.row_at()..).unwrap_or(&[]), Key::new());
+            if let Err(error) = RowView::validate(&table.schema, row) {
+                wrong.push(format!("a row: {error}"));
+                return Ok(());
+            }
+            table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            let name = || table.schema.print_key(WhichIndex::Primary, key);
+            if primary[..] != *key {
+                wrong.push(format!("the row of the key {} has another key", name()));
+            }
+            for position in 0..table.schema.indexes().len() {
+                let mut entry = Key::new();
+                table.schema.index_key_of_row(position, row, key, &mut entry);
+                let (_, is_there) = pages.follow_to_key(position, &entry, &mut found)?;
+                if !is_there || found != key {
+                    let index = &table.schema.indexes()[position].name;
+                    wrong.push(format!("index \"{index}\" does not lead to the row of the key {}", name()));
+                }
+            }
+            Ok(())
+        })?;
+        for position in 0..table.schema.indexes().len() {
+            let mut entries = 0;
+            each_key(pages, WhichIndex::Secondary(position), |_| {
+                entries += 1;
+                Ok(())
+            })?;
+            if entries != rows {
+                wrong.push(format!("index {position} has {entries} entries for {rows} rows"));
+            }
+        }
+        if pages.rows() != rows {
+            wrong.push(format!("{rows} rows, where {} are counted", pages.rows()));
+        }
+        Ok::<_, Error>((rows, wrong))
+    });
+    let name = table.name();
+    match checked {
+        Ok((rows, wrong)) => {
+            wrong.iter().for_each(|what| report.damage(format!("table \"{name}\": {what}")));
+            let indexes = table.schema.indexes().len() + 1;
+            let verified =
+                format!("table \"{name}\": {rows} rows in {indexes} indexes, in pages as of the checkpoint");
+            report.verified.push(verified);
+        }
+        Err(error) => report.damage(format!("table \"{name}\": {error}")),
+    }
+}
+
+/// Gives all keys of an index of a disk-resident table.
+fn each_key(pages: &PagedTable, which: WhichIndex, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut batch = Batch::new();
+    loop {
+        let more = pages.read_leaf(which, &ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch)?;
+        batch.iter().try_for_each(|(key, _)| take(key))?;
+        if more == More::No {
+            return Ok(());
+        }
+    }
 }
 
 fn slot_name(slot: RecordRef) -> String {

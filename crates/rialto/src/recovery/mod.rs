@@ -101,6 +101,7 @@ mod indexes;
 pub mod inspect;
 pub(crate) mod load;
 mod open_error;
+mod pages;
 mod progress;
 mod rates;
 pub(crate) mod redo;
@@ -123,7 +124,7 @@ use self::redo::Redo;
 pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
 };
-use crate::checkpoint::home::{HOME_FILE, HomeBlock};
+use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomePages};
 use crate::checkpoint::image_sums::ImageSums;
 pub use crate::checkpoint::recovery_rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::error::{Error, Result};
@@ -132,8 +133,10 @@ use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
 use crate::log::{self, LogEnd};
 use crate::store::TableVersion;
+use crate::store::memory::image::seed_of;
 use crate::store::memory::load_file::load_file_number;
 use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, Segments};
+use crate::store::paged::{DiskTables, PageOptions, PagesAt, PublishedAt};
 use crate::store::tree::NodePool;
 
 /// The report of a recovery.
@@ -265,13 +268,13 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) {
 /// The work of a recovery, from the sizes of the files and the ends of the log. It is an estimate: only reading all of
 /// the log shows where it ends.
 fn work(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<RecoveryWork> {
-    let extent = log::recover(disk, home.database_id, home.redo_start)?.extent()?;
+    let extent = log::recover(disk, home.database_id, home.log_start())?.extent()?;
     let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), bulk_bytes(disk, home)?);
     Ok(RecoveryWork {
         copy_bytes,
         memory_bytes: copy_bytes + bulk_bytes,
         log_bytes: extent.bytes,
-        packets: (extent.lsn + 1).saturating_sub(home.redo_start.0),
+        packets: (extent.lsn + 1).saturating_sub(home.log_start().0),
         bulk_bytes,
     })
 }
@@ -295,6 +298,8 @@ pub(crate) struct Recovery<'a> {
     /// Empty segments.
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
+    /// How pages are kept, and those of an older checkpoint that stay as they are.
+    pub pages: RecoveryPages,
     pub threads: usize,
     /// What recovery does with calls of procedures in the log.
     pub calls: Calls<'a>,
@@ -302,10 +307,50 @@ pub(crate) struct Recovery<'a> {
     pub tell: Option<Tell<'a>>,
 }
 
+/// How a recovery keeps the pages of disk-resident tables.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RecoveryPages {
+    pub options: PageOptions,
+    /// Of the other checkpoint, if that is in force too.
+    pub other: Option<HomePages>,
+}
+
+impl RecoveryPages {
+    /// For a recovery from `start`, where the home file has these blocks in force.
+    pub fn beside(options: PageOptions, start: &Start, in_force: [Option<&HomeBlock>; 2]) -> RecoveryPages {
+        let mut others = in_force.into_iter().flatten();
+        let other = others.find(|block| block.sequence != start.home.sequence);
+        RecoveryPages { options, other: other.and_then(|other| other.pages) }
+    }
+
+    /// For a look at a database, which writes nothing.
+    pub fn read_only() -> RecoveryPages {
+        let options = PageOptions { is_read_only: true, ..PageOptions::default() };
+        RecoveryPages { options, other: None }
+    }
+
+    /// The disk-resident tables as a checkpoint has left them.
+    fn open(self, disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<DiskTables> {
+        let (disk, seed) = (disk.clone(), seed_of(home.database_id));
+        let at = |pages: HomePages| {
+            let at = PublishedAt::of_numbers(pages.root, pages.words)?;
+            Some(PagesAt { page_bytes: pages.page_bytes, at })
+        };
+        let Some(pages) = home.pages else { return Ok(DiskTables::new(disk, seed, self.options)) };
+        let Some(current) = at(pages) else {
+            let what = "the home block's checksum is right, but no page has its root".to_owned();
+            return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
+        };
+        DiskTables::open(disk, seed, self.options, (current, self.other.and_then(at)))
+    }
+}
+
 /// A database in memory, as its files describe it.
 pub(crate) struct Recovered {
     /// All tables, with the system tables.
     pub tables: Vec<Arc<TableVersion>>,
+    /// Those that are disk-resident.
+    pub disk_tables: Arc<DiskTables>,
     /// An identifier that was never used; nor was a higher one.
     pub next_id: u32,
     /// The load files in the directory.
@@ -350,12 +395,13 @@ impl Recovery<'_> {
         report.load_time = began.elapsed();
 
         let began = Instant::now();
-        let mut redo = Redo::new(self, start, loaded, &progress)?;
+        let disk_tables = Arc::new(self.pages.open(self.disk, home)?);
+        let mut redo = Redo::new(self, start, (loaded, &disk_tables), &progress)?;
         report.primary_time = began.elapsed();
 
         let began = Instant::now();
         let (database, witness) = (home.database_id, start.witness());
-        let mut reader = log::recover_through(self.disk, database, home.redo_start, witness)?;
+        let mut reader = log::recover_through(self.disk, database, home.log_start(), witness)?;
         if progress.is_told() {
             let extent = reader.extent().unwrap_or_default();
             progress.begin(Step::Redo, extent.bytes + bulk_bytes(self.disk, home).unwrap_or_default());
@@ -395,7 +441,7 @@ impl Recovery<'_> {
         report.tables = user.count() as u64;
         report.memory_bytes = u64::from(self.segments.high_water()) * SEGMENT_BYTES as u64;
         progress.end(|| report.summary());
-        Ok(Recovered { tables, next_id, loads, sums, log_end, report })
+        Ok(Recovered { tables, disk_tables, next_id, loads, sums, log_end, report })
     }
 
     /// The existing load files. A load whose packet redo did not meet was begun before the checkpoint, or never
@@ -424,7 +470,8 @@ impl Recovery<'_> {
     pub fn without_log(&self, home: &HomeBlock) -> Result<Vec<Arc<TableVersion>>> {
         let progress = RecoveryProgress::new(None);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads, &progress)?;
-        Redo::new(self, &Start::newest(home), loaded, &progress)?
+        let disk_tables = Arc::new(self.pages.open(self.disk, home)?);
+        Redo::new(self, &Start::newest(home), (loaded, &disk_tables), &progress)?
             .finish(Lsn(home.redo_start.0.saturating_sub(1)))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -34,6 +34,7 @@ use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, SegmentId};
+use crate::store::paged::DiskTables;
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;
@@ -91,13 +92,15 @@ impl<'a> Redo<'a> {
     pub fn new(
         recovery: &Recovery<'a>,
         start: &Start,
-        loaded: Loaded,
+        (loaded, disk_tables): (Loaded, &'a Arc<DiskTables>),
         progress: &'a RecoveryProgress<'a>,
     ) -> Result<Redo<'a>> {
         let home = &start.home;
         let builder = Builder {
             segments: recovery.segments,
             nodes: recovery.nodes,
+            disk_tables,
+            page_place: home.pages.map_or(Lsn::ZERO, |pages| pages.place),
             threads: recovery.threads.max(1),
             copy: home.copy,
             progress,
@@ -107,19 +110,18 @@ impl<'a> Redo<'a> {
         for (id, heap) in loaded.segments {
             segments.entry(heap).or_default().push(id);
         }
-        let mut build = |description: Description| -> Result<Arc<RedoTable>> {
-            let own = segments.remove(&description.heap).unwrap_or_default();
-            Ok(Arc::new(builder.build(description, &own)?))
-        };
         let mut system = Vec::new();
         for description in Description::of_system_tables() {
-            system.push(build(description)?);
+            let own = segments.remove(&description.heap).unwrap_or_default();
+            system.push(Arc::new(builder.build(description, &own)?));
         }
         let copy = home.copy.map_or_else(|| HOME_FILE.to_owned(), backup_name);
         let mut described = Described::of(&system, &copy)?;
         let (mut tables, heaps) = (HashMap::new(), Heaps::new(recovery.nodes.clone(), builder.threads));
         for (id, description) in described.changes(&copy)? {
-            let table = build(description.expect("no table was there before"))?;
+            let description = description.expect("no table was there before");
+            let own = segments.remove(&description.heap).unwrap_or_default();
+            let table = Arc::new(builder.build_of_copy(description, &own)?);
             heaps.add(&table);
             tables.insert(id, table);
         }
@@ -206,10 +208,12 @@ impl<'a> Redo<'a> {
             self.lost += u64::from(self.start.tells_of_loss(lsn));
             return Ok(());
         }
+        if lsn < self.start.home.redo_start {
+            return self.packet_in_pages(packet, workers);
+        }
         if self.start.home.holds(packet) {
             self.check_held(packet)?;
-            self.packets += 1;
-            return Ok(());
+            return self.packet_in_pages(packet, workers);
         }
         let calls = packet.kind == PacketKind::Call || self.replay.is_some() || self.left.is_some();
         if calls && self.beside_calls(packet, workers)? {
@@ -254,6 +258,24 @@ impl<'a> Redo<'a> {
         }
         self.go_on_with_calls(lsn, workers)?;
         self.packets += 1;
+        Ok(())
+    }
+
+    /// Redoes a packet, which the backup copy has, on the disk-resident tables alone. It has no definition that they need:
+    /// none came between the place of the pages and the redo start, or is held by the copy.
+    fn packet_in_pages(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
+        self.packets += 1;
+        if packet.kind != PacketKind::Commit || self.start.home.pages.is_none() {
+            return Ok(());
+        }
+        for item in redo::read_with_bytes(packet.bytes) {
+            let (record, bytes) = item.map_err(|offset| no_record(packet.lsn, offset))?;
+            let table = self.tables.get(&record.table).filter(|table| table.pages.is_some());
+            if let Some(table) = table {
+                self.records += 1;
+                workers.push(&table.clone(), self.at(packet.lsn), record.key, bytes)?;
+            }
+        }
         Ok(())
     }
 
@@ -356,6 +378,7 @@ impl<'a> Redo<'a> {
                             description,
                             heap: old.heap.clone(),
                             primary: old.primary.clone(),
+                            pages: old.pages.clone(),
                         }
                     }
                 }
@@ -400,6 +423,9 @@ impl<'a> Redo<'a> {
                 None => self.builder.finish(table, first)?,
             });
         }
+        // Tables that were dropped have left their pages, and so have those that no commit has made.
+        let kept: HashSet<HeapId> = self.tables.values().map(|table| table.description.heap).collect();
+        self.builder.disk_tables.keep_only(|heap| kept.contains(&heap));
         let mut finished = self.make_room(finished)?;
         finished.sort_unstable_by_key(|table| table.id);
         Ok(finished)
@@ -466,6 +492,8 @@ pub(super) struct Workers<'e> {
 
 impl Workers<'_> {
     fn push(&mut self, table: &Arc<RedoTable>, at: At, key: &[u8], bytes: &[u8]) -> Result<()> {
+        // One thread redoes all records of a disk-resident table.
+        let key = if table.pages.is_some() { &[] } else { key };
         let hash = xxh3_64_with_seed(key, u64::from(table.description.id.0));
         let worker = (hash >> 32) as usize % self.workers.len();
         let worker = &mut self.workers[worker];

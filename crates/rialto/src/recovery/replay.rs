@@ -1,5 +1,7 @@
 //! Redoes an archived log on a restored backup.
 
+use std::sync::Arc;
+
 use hashbrown::HashSet;
 
 use super::redo::Redo;
@@ -35,7 +37,8 @@ impl Recovery<'_> {
     ) -> Result<Replayed> {
         let progress = RecoveryProgress::new(self.tell);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
-        let mut redo = Redo::new(self, &Start::newest(home), loaded, &progress)?;
+        let disk_tables = Arc::new(self.pages.open(self.disk, home)?);
+        let mut redo = Redo::new(self, &Start::newest(home), (loaded, &disk_tables), &progress)?;
         redo.loads_from(loads, database);
         if progress.is_told() {
             progress.begin(Step::Redo, reader.extent().unwrap_or_default().bytes);
@@ -51,6 +54,11 @@ impl Recovery<'_> {
         }
         let (next_id, packets) = (redo.next_id, redo.packets);
         let tables = redo.finish(reader.lsn())?;
+        if disk_tables.has_tables() {
+            let what = "restoring disk-resident tables: restore to a place before the first one was created"
+                .to_owned();
+            return Err(Error::Unsupported { what });
+        }
         Ok(Replayed { next_id, packets, heaps: tables.iter().map(|table| table.store.heap()).collect() })
     }
 }

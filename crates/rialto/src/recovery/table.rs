@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::senseless;
 use super::indexes::{self, SegmentVisitor, memory_limit};
+use super::pages::RedoPages;
 use super::progress::RecoveryProgress;
-use crate::catalog::{Description, RowNumbers};
+use crate::catalog::{Description, Residence, RowNumbers};
+use crate::checkpoint::home::HOME_FILE;
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
 use crate::fault_injection;
@@ -15,6 +17,7 @@ use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::image::backup_name;
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, MemoryTable, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::store::paged::{DiskTables, PagedTable};
 use crate::store::tree::{
     Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
 };
@@ -27,6 +30,8 @@ pub(super) struct RedoTable {
     pub heap: Arc<Heap>,
     /// By the identity that the redo records of the next packets use.
     pub primary: Arc<Index>,
+    /// Where its rows are if it is disk-resident. Then it has none in memory.
+    pub pages: Option<Arc<RedoPages>>,
 }
 
 /// What tables are built with.
@@ -34,10 +39,18 @@ pub(super) struct RedoTable {
 pub(super) struct Builder<'a> {
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
+    pub disk_tables: &'a Arc<DiskTables>,
+    /// The pages have everything up to this place.
+    pub page_place: Lsn,
     pub threads: usize,
     /// The backup copy that was loaded.
     pub copy: Option<Copy>,
     pub progress: &'a RecoveryProgress<'a>,
+}
+
+/// The memory-resident table. Only such tables are recovered so far.
+pub(super) fn resident(version: &TableVersion) -> &MemoryTable {
+    version.store.memory().expect("recovered tables are memory-resident")
 }
 
 /// Buffers of one redoing thread.
@@ -45,9 +58,9 @@ pub(super) struct Builder<'a> {
 pub(super) struct Scratch {
     /// The thread's number.
     pub thread: usize,
-    body: Vec<u8>,
-    old: Vec<u8>,
-    key: Key,
+    pub(super) body: Vec<u8>,
+    pub(super) old: Vec<u8>,
+    pub(super) key: Key,
 }
 
 impl Scratch {
@@ -86,7 +99,7 @@ const REPACKED_BELOW_PERCENT: u64 = 85;
 
 const ROW_NUMBER_BYTES: usize = 8;
 
-fn row_at(numbered: bool) -> usize {
+pub(super) fn row_at(numbered: bool) -> usize {
     if numbered { ROW_NUMBER_BYTES } else { 0 }
 }
 
@@ -97,13 +110,49 @@ fn row_number(numbered: bool, body: &[u8]) -> u64 {
 impl Builder<'_> {
     /// The table over these segments of its heap.
     pub fn build(&self, description: Description, segments: &[SegmentId]) -> Result<RedoTable> {
+        let pages = match description.residence {
+            Residence::Disk if !self.disk_tables.is_read_only() => {
+                let indexes: Vec<IndexId> = description.indexes.iter().map(|index| index.id).collect();
+                Some(self.disk_tables.find_or_make(description.heap, &indexes)?)
+            }
+            _ => None,
+        };
+        self.build_with(description, segments, pages)
+    }
+
+    /// The same for a table that a backup copy describes.
+    pub fn build_of_copy(&self, description: Description, segments: &[SegmentId]) -> Result<RedoTable> {
+        let pages = match description.residence {
+            Residence::Memory => None,
+            Residence::Disk => {
+                let found = self.disk_tables.find(description.heap);
+                let missing = || Error::Corrupt {
+                    file: HOME_FILE.to_owned(),
+                    offset: 0,
+                    what: format!("the pages that it names have no table \"{}\"", description.name),
+                };
+                Some(found.ok_or_else(missing)?)
+            }
+        };
+        self.build_with(description, segments, pages)
+    }
+
+    fn build_with(
+        &self,
+        description: Description,
+        segments: &[SegmentId],
+        pages: Option<PagedTable>,
+    ) -> Result<RedoTable> {
         let schema = description.schema()?;
         let heap = Arc::new(Heap::new(self.segments.clone(), description.heap, description.fill_percent));
         for &id in segments {
             heap.adopt_segment(id);
         }
         let primary = self.index_rows(&description, &schema, &heap, KnownFreeSlots::New)?;
-        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary) })
+        // What is only looked at stays as it is.
+        let place = if self.disk_tables.is_read_only() { Lsn(u64::MAX) } else { self.page_place };
+        let pages = pages.map(|table| Arc::new(RedoPages { table, place }));
+        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
     }
 
     /// The same table with its rows by the identity of another description.
@@ -112,7 +161,8 @@ impl Builder<'_> {
         let rows = old.heap.rows() as i64;
         old.heap.count_rows(0, -rows);
         let primary = self.index_rows(&description, &schema, &old.heap, KnownFreeSlots::Listed)?;
-        Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary) })
+        let (heap, pages) = (old.heap.clone(), old.pages.clone());
+        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
     }
 
     /// As [`indexes::collect`], with its progress told.
@@ -186,6 +236,9 @@ impl Builder<'_> {
     pub fn finish(&self, table: &RedoTable, first_row_number: u64) -> Result<TableVersion> {
         let RedoTable { description, schema, heap, primary, .. } = table;
         let numbered = description.numbered;
+        if let Some(pages) = &table.pages {
+            return self.finish_in_pages(table, pages, first_row_number);
+        }
         let highest = AtomicU64::new(0);
         let owned = heap.owned();
         let mut secondaries = Vec::new();
@@ -241,7 +294,8 @@ impl Builder<'_> {
     /// Returns the table with its primary index built anew, if that makes the index much smaller: the order of redo and
     /// deletes have left its leaves less full. No transaction uses the table yet.
     pub fn repack(&self, version: TableVersion) -> Result<TableVersion> {
-        let MemoryTable { heap, primary: old, secondaries, .. } = version.store.memory();
+        let Some(memory) = version.store.memory() else { return Ok(version) };
+        let MemoryTable { heap, primary: old, secondaries, .. } = memory;
         if old.fill_percent() >= REPACKED_BELOW_PERCENT {
             return Ok(version);
         }
@@ -341,6 +395,9 @@ impl RedoTable {
     /// Redoes one record of a packet, which is for this table. False if the row already has a later place, or has gone
     /// at one.
     pub fn redo(&self, at: At, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
+        if let Some(pages) = &self.pages {
+            return self.redo_in_pages(pages, at, record, scratch);
+        }
         let lsn = at.lsn;
         let segments = self.heap.segments();
         let key = record.key;
@@ -377,14 +434,8 @@ impl RedoTable {
             }
             (Change::Patch(patches), Some(found)) => {
                 segments.read(found, &mut scratch.body);
+                self.patch_body(lsn, record, scratch)?;
                 let row_at = row_at(numbered);
-                self.check_changed(lsn, key, row_at, scratch, |schema, row| {
-                    patches.ranges().try_for_each(|(offset, bytes)| {
-                        schema
-                            .apply_patch(row, offset as u16, bytes)
-                            .map_err(|error| (offset, error.to_string()))
-                    })
-                })?;
                 segments.patch(found, patches.ranges().map(|(offset, bytes)| (row_at + offset, bytes)), lsn);
             }
             (Change::Delete, Some(found)) => {
@@ -394,20 +445,8 @@ impl RedoTable {
             }
             (Change::Operate(operations), Some(found)) => {
                 segments.read(found, &mut scratch.body);
+                self.patch_body(lsn, record, scratch)?;
                 let row_at = row_at(numbered);
-                self.check_changed(lsn, key, row_at, scratch, |schema, row| {
-                    operations.changes().try_for_each(|(offset, change)| {
-                        let mut field = [0; 128];
-                        let field = &mut field[..change.len()];
-                        if let Some(old) = row.get(offset..offset + change.len()) {
-                            field.copy_from_slice(old);
-                        }
-                        change.apply(field);
-                        schema
-                            .apply_patch(row, offset as u16, field)
-                            .map_err(|error| (offset, error.to_string()))
-                    })
-                })?;
                 segments.operate(
                     found,
                     operations.changes().map(|(offset, change)| (row_at + offset, change)),
@@ -425,6 +464,27 @@ impl RedoTable {
             (Change::Load { .. }, _) => unreachable!("a load is redone as puts"),
         }
         Ok(true)
+    }
+
+    /// Changes fields of the body in `scratch` as a record of patches or operations says, and checks that it is still a row
+    /// with the record's key.
+    pub(super) fn patch_body(&self, lsn: Lsn, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<()> {
+        let row_at = row_at(self.description.numbered);
+        self.check_changed(lsn, record.key, row_at, scratch, |schema, row| match &record.change {
+            Change::Patch(patches) => patches.ranges().try_for_each(|(offset, bytes)| {
+                schema.apply_patch(row, offset as u16, bytes).map_err(|error| (offset, error.to_string()))
+            }),
+            Change::Operate(operations) => operations.changes().try_for_each(|(offset, change)| {
+                let mut field = [0; 128];
+                let field = &mut field[..change.len()];
+                if let Some(old) = row.get(offset..offset + change.len()) {
+                    field.copy_from_slice(old);
+                }
+                change.apply(field);
+                schema.apply_patch(row, offset as u16, field).map_err(|error| (offset, error.to_string()))
+            }),
+            _ => unreachable!("a change of fields"),
+        })
     }
 
     /// Checks that the body in `scratch` is still a row with this key after `change`.
@@ -452,7 +512,7 @@ impl RedoTable {
 
     /// The error for a record that leaves bytes which are no row, at this byte of them.
     #[cold]
-    fn no_row(&self, lsn: Lsn, key: &[u8], (at, what): (usize, String)) -> Error {
+    pub(super) fn no_row(&self, lsn: Lsn, key: &[u8], (at, what): (usize, String)) -> Error {
         let key = self.schema.print_key(WhichIndex::Primary, key);
         senseless(self, lsn, &format!("the row of the key {key}, at its byte {at}: {what}"))
     }

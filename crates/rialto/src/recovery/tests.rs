@@ -13,6 +13,7 @@ use crate::commit::redo as records;
 use crate::engine::replay::ByProcedures;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Key, Schema, Value};
+use crate::store::paged::{DiskTables, PageOptions};
 use crate::store::tree::Index;
 use crate::{Checkpointing, Database, Flow, Logging, Options, Procedure};
 
@@ -36,7 +37,9 @@ fn text(length: usize) -> Value {
 fn recover_within(disk: &Arc<dyn Disk>, memory_bytes: u64, calls: Calls<'_>) -> Result<Recovered> {
     let home = crate::checkpoint::home::read_home(&**disk).map(|(_, home)| home).unwrap();
     let (segments, nodes) = memory(memory_bytes, 0, load::segments_there(&**disk, &home)).unwrap();
-    let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads: 1, calls, tell: None };
+    let pages = RecoveryPages::default();
+    let recovery =
+        Recovery { disk, segments: &segments, nodes: &nodes, pages, threads: 1, calls, tell: None };
     recovery.run(&Start::newest(&home))
 }
 
@@ -179,7 +182,16 @@ pub(super) fn one_table(memory_bytes: u64, fill_percent: u8) -> OneTable {
     let description = Description::of(&def, || Ok(ids.next().unwrap())).unwrap();
     let schema = description.schema().unwrap();
     let progress = RecoveryProgress::new(None);
-    let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };
+    let disk_tables = Arc::new(DiskTables::new(crate::io::MemoryDisk::new(), 0, PageOptions::default()));
+    let builder = Builder {
+        segments: &segments,
+        nodes: &nodes,
+        disk_tables: &disk_tables,
+        page_place: Lsn::ZERO,
+        threads: 1,
+        copy: None,
+        progress: &progress,
+    };
     OneTable { table: Arc::new(builder.build(description, &[]).unwrap()), nodes, schema }
 }
 
@@ -260,13 +272,15 @@ fn rows_are_there_behind_the_clearance() {
         disk: &disk,
         segments: &segments,
         nodes: &nodes,
+        pages: RecoveryPages::default(),
         threads: 1,
         calls: Calls::Left,
         tell: None,
     };
     let progress = RecoveryProgress::new(None);
     let loaded = load::load(&*disk, &home, &segments, 1, &progress).unwrap();
-    let mut redo = Redo::new(&recovery, &Start::newest(&home), loaded, &progress).unwrap();
+    let disk_tables = Arc::new(recovery.pages.open(&disk, &home).unwrap());
+    let mut redo = Redo::new(&recovery, &Start::newest(&home), (loaded, &disk_tables), &progress).unwrap();
     let found = |redo: &Redo<'_>| [home.clearance, home.clearance.next()].map(|lsn| redo.at(lsn).finds_rows);
     assert!(home.clearance > Lsn::ZERO, "the test's own premise");
     assert_eq!(found(&redo), [false, true]);

@@ -135,7 +135,9 @@ impl Catalog {
 
     /// The storage of all tables.
     pub fn heaps(&self) -> Vec<Arc<Heap>> {
-        self.tables.read().by_id.values().map(|table| table.version().store.memory().heap.clone()).collect()
+        let tables = self.tables.read();
+        let heap = |table: &Table| Some(table.version().store.memory()?.heap.clone());
+        tables.by_id.values().filter_map(heap).collect()
     }
 
     /// The table that has an index of this name, its primary key included.

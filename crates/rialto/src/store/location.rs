@@ -9,6 +9,41 @@ use super::memory::{RecordRef, SegmentId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowLocation(u64);
 
+/// The bit of the numbers of rows in pages.
+const IN_PAGES: u64 = 1 << 47;
+
+/// In such a number the number of a long body is above so many bits, which say how many parts the body has.
+const PARTS_BITS: u32 = 8;
+
+/// Rows in pages (`paged/paged_table.rs`).
+impl RowLocation {
+    /// The body is in the primary tree.
+    pub(super) const IN_LINE: RowLocation = RowLocation(IN_PAGES);
+
+    /// The body is the long one of this number, with so many parts.
+    pub(super) fn long_body(number: u64, parts: usize) -> RowLocation {
+        debug_assert!(number < IN_PAGES >> PARTS_BITS && parts < 1 << PARTS_BITS);
+        RowLocation(IN_PAGES | number << PARTS_BITS | parts as u64)
+    }
+
+    /// The number of its long body, and how many parts that has.
+    pub(super) fn of_long_body(self) -> Option<(u64, usize)> {
+        let (number, parts) = ((self.0 & (IN_PAGES - 1)) >> PARTS_BITS, self.0 & ((1 << PARTS_BITS) - 1));
+        (number != 0).then_some((number, parts as usize))
+    }
+
+    /// Whether the row is in a page of the primary tree, and has all of its body there.
+    pub(crate) fn is_in_line(self) -> bool {
+        self == RowLocation::IN_LINE
+    }
+
+    /// Whether the row is in a page.
+    #[inline]
+    pub(crate) fn is_in_pages(self) -> bool {
+        self.0 & IN_PAGES != 0
+    }
+}
+
 impl RowLocation {
     /// The location of this number.
     #[inline]

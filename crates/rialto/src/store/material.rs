@@ -5,14 +5,17 @@ use std::sync::atomic::AtomicU64;
 
 use super::TableStore;
 use super::memory::{Heap, MemoryStore, MemoryTable};
+use super::paged::DiskTables;
 use super::table::{TableParts, TableVersion};
 use super::tree::{Full, Index};
-use crate::catalog::{Description, RowNumbers};
+use crate::catalog::{Description, Residence, RowNumbers};
 use crate::error::{Error, Result};
+use crate::ids::IndexId;
 
 /// What tables are built from.
 pub(crate) struct Material<'a> {
     pub memory: &'a MemoryStore,
+    pub disk_tables: &'a DiskTables,
     /// The first hidden row number that was never handed out.
     pub first_row_number: u64,
 }
@@ -30,6 +33,10 @@ impl Description {
             indexes: version.schema.indexes().to_vec(),
             heap: version.store.heap(),
             numbered: version.numbered,
+            residence: match version.store.pages() {
+                Some(_) => Residence::Disk,
+                None => Residence::Memory,
+            },
         }
     }
 
@@ -40,15 +47,24 @@ impl Description {
         let full = |_: Full| Error::MemoryLimit { used: budget.used(), limit: budget.limit() };
         let index = || Index::new(nodes.clone()).map(Arc::new).map_err(full);
         let schema = Arc::new(self.schema()?);
-        let heap = Arc::new(Heap::new(segments.clone(), self.heap, self.fill_percent));
-        let primary = index()?;
-        let secondaries = schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?;
+        let store = match self.residence {
+            Residence::Memory => {
+                let heap = Arc::new(Heap::new(segments.clone(), self.heap, self.fill_percent));
+                let primary = index()?;
+                let secondaries = schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?;
+                TableStore::in_memory(MemoryTable::new(heap, primary, secondaries))
+            }
+            Residence::Disk => {
+                let indexes: Vec<IndexId> = schema.indexes().iter().map(|index| index.id).collect();
+                TableStore::in_pages(storage.disk_tables.find_or_make(self.heap, &indexes)?)
+            }
+        };
         Ok(TableVersion::new(TableParts {
             id: self.id,
             primary_id: self.primary_id,
             numbered: self.numbered,
             fill_percent: self.fill_percent,
-            store: TableStore::in_memory(MemoryTable::new(heap, primary, secondaries)),
+            store,
             numbers: Arc::new(RowNumbers::new(storage.first_row_number)),
             floor: Arc::new(AtomicU64::new(0)),
             lineage: Arc::default(),

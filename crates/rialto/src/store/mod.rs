@@ -8,34 +8,24 @@
 //! - [`memory`]: the memory-resident store. Outside this folder only checkpoints, recovery, backups and the opening
 //!   know it, because they work on its segments. The test `arrows.rs` holds that.
 //!
-//! # A second store
+//! - [`paged`]: the disk-resident store: trees of pages.
 //!
-//! All tables are memory-resident, so [`TableStore`] is a struct with a [`MemoryTable`](memory::MemoryTable) in it.
-//! With tables of pages (not built) it would be an enum of two variants, and each of its methods one `match`. This list
-//! says what the methods would have to return then. Most signatures allow for it already.
+//! # Two stores
 //!
-//! - **A location is 8 bytes and tells which store it belongs to**: a record's number takes 48 bits. In memory a slot
-//!   stays a row's while an entry leads to it, so a location is the row. For a page it is a hint, from which a commit
-//!   finds the row again by its key. Therefore `put`, `patch`, `operate` and `release` are then also given the key,
-//!   which the redo record has. Code that compares locations today (`repoint_own`, `remove_own`, the slots that
-//!   `commit/apply.rs` collects, the answer to `enter`) then compares keys, since two hints to one row may differ.
-//! - **A read can miss.** The answers of `find`, `find_in_line`, `read_leaf`, `follow`, `row`, `read`, `read_unlocked`,
-//!   `reserve`, `reserve_near`, `enter` and `enter_at` become either a *hit*, with the present answer, or a *miss*,
-//!   with the page that is not in memory. An operation that misses gives back its latches, has the page read, and asks
-//!   again. Memory always hits. The row that `row` gives is read as long as it is borrowed, by
-//!   [`Fields`](crate::Fields) too; therefore a hit keeps its page pinned.
-//! - **A commit does not miss** (`put`, `patch`, `operate`, `repoint_own`, `remove_own`, `release`, `count_rows`), nor
-//!   does an abort (`repoint`, `take_back`): the operations before have reserved, or pinned, what these need (I10).
-//! - **Locks**: [`TableStore::lock_word`] gives the word in which a row is locked where it lies, or `None`. Without a
-//!   word the row is locked as absent keys are: by the name of its primary key. Today transactions ask
-//!   [`LockManager`](crate::isolate::LockManager) once for all tables whether locks are kept in records. They will have
-//!   to ask each table, because an entry of a secondary index does not give the primary key before it is followed. The
-//!   trait [`Claims`] is about slots with such words.
-//! - **Validation**: [`Leaf`] and [`Vacancy`] are a node and its version. [`SeenRow`] needs a version of the row; a
-//!   store without a version word answers [`Unlocked::Locked`], and the transaction runs again with locks.
-//! - **Sweeps**: a [`SegmentId`] names what a sweep copies at one time and what has a side in a black/white sweep.
-//!   Pages have no side: a black/white sweep is refused beside them. A copy for a sweep at a cut is promised before the
-//!   commit's place ([`Storage::promise_copies`]), for a page as for a segment.
+//! A table is in one of them ([`Residence`](crate::Residence)). They differ in what transactions can rely on, so operations
+//! on disk-resident tables are in a file of their own (`txn/pages.rs`):
+//!
+//! - **Locations.** In memory a slot stays a row's while an entry leads to it, and names the row. A row in a page is named by its
+//!   primary key; its location says which of its bodies it is.
+//! - **Misses.** Any operation on pages may read the disk, and fail with it. Memory never misses.
+//! - **A commit does not miss, nor does an abort** (I10): operations *claim* what these will change, and a page with a claim
+//!   stays in memory (`paged/paged_table.rs`).
+//! - **Locks.** A row in memory may be locked in its own word ([`TableStore::lock_word`]). A row in a page has none, and is
+//!   locked by the name of its primary key, whatever form locks have. It is never read without a lock.
+//! - **Validation.** [`Leaf`] and [`Vacancy`] are a node and its version, in both stores.
+//! - **Checkpoints.** A sweep copies segments ([`SegmentId`]), and a black/white one has them on two sides. Pages have no side:
+//!   their checkpoint is a state at one place, of its own (`paged/disk_tables.rs`), and redo of each store begins at its
+//!   own place.
 
 pub(crate) mod budget;
 mod catalog;
@@ -43,7 +33,7 @@ mod index_entries;
 mod location;
 mod material;
 pub mod memory;
-mod paged;
+pub(crate) mod paged;
 mod painting;
 mod prefetch;
 mod prefetched;
@@ -65,6 +55,7 @@ pub(crate) use material::Material;
 pub use memory::SegmentId;
 pub(crate) use memory::load_file::{load_file_name, load_file_number};
 pub(crate) use memory::{BodyWords, LoadMark, LoadedRows};
+pub use paged::PageStats;
 pub use painting::{Consistency, Paint, Painting};
 pub(crate) use prefetch::TOGETHER;
 pub(crate) use prefetched::Prefetched;
@@ -75,4 +66,4 @@ pub use table::Table;
 pub(crate) use table::{Followed, ROW_NUMBER_BYTES, TableParts, TableVersion};
 pub(crate) use table_store::{Entered, IndexStorage, SeenRow, StoragePart, TableStore, Unlocked};
 pub use tree::Direction;
-pub(crate) use tree::{Admit, Batch, Found, Guard, Leaf, More, ScanRange, Vacancy};
+pub(crate) use tree::{Admit, Batch, Found, Guard, InsertRow, Leaf, More, ScanRange, Vacancy};

@@ -32,7 +32,7 @@ impl Storage {
         let mut leaves = [const { None::<LeafAhead<'_>> }; TOGETHER];
         let mut count = 0;
         for (leaf, (store, which, key)) in leaves.iter_mut().zip(keys) {
-            *leaf = store.memory().index(which).prefetch_leaf(key);
+            *leaf = store.memory().and_then(|memory| memory.index(which).prefetch_leaf(key));
             count += 1;
         }
         let leaves = || leaves.iter().enumerate().filter_map(|(at, leaf)| Some((at, leaf.as_ref()?)));

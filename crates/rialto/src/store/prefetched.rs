@@ -77,7 +77,7 @@ impl Prefetched {
     /// What looking the key up in an index would give, if it was prefetched and its leaf is unchanged.
     #[inline(never)]
     pub fn find(&mut self, store: &TableStore, which: WhichIndex, key: &[u8]) -> Option<&Found> {
-        let index = store.memory().index(which);
+        let index = store.memory()?.index(which);
         let root = index.root();
         if self.roots & bit(root) == 0 {
             return None;

@@ -11,6 +11,7 @@ use super::memory::{
     EmptySegments, Heap, LoadCommit, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
     SegmentId, load_file, same_version,
 };
+use super::paged::DiskTables;
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion};
 use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
@@ -24,6 +25,8 @@ pub(crate) struct Storage {
     /// The memory of memory-resident tables, for sweeps and recoveries. All others use the methods here and those of
     /// [`TableStore`](super::TableStore).
     pub memory: MemoryStore,
+    /// The disk-resident tables.
+    pub disk_tables: Arc<DiskTables>,
     pub catalog: Catalog,
     /// The load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
@@ -53,14 +56,14 @@ impl EmptyStorage {
 impl Storage {
     pub fn new(
         (disk, database_id): (Arc<dyn Disk>, u128),
-        memory: MemoryStore,
+        (memory, disk_tables): (MemoryStore, Arc<DiskTables>),
         catalog: Catalog,
         loads: Vec<LoadFile>,
         opened_at: Lsn,
     ) -> Storage {
         let loads = Arc::new(Mutex::new(loads));
         let (load_passes, closed) = (RwLock::default(), AtomicBool::new(false));
-        Storage { disk, database_id, memory, catalog, loads, load_passes, opened_at, closed }
+        Storage { disk, database_id, memory, disk_tables, catalog, loads, load_passes, opened_at, closed }
     }
 
     pub fn check_open(&self) -> Result<()> {
@@ -107,7 +110,11 @@ impl Storage {
 
     /// What new tables are built from.
     pub fn material(&self) -> Material<'_> {
-        Material { memory: &self.memory, first_row_number: self.first_row_number() }
+        Material {
+            memory: &self.memory,
+            disk_tables: &self.disk_tables,
+            first_row_number: self.first_row_number(),
+        }
     }
 
     /// The memory bound that all tables draw on.
@@ -131,7 +138,7 @@ impl Storage {
     #[cold]
     pub fn empty_segments(&self, own: Option<&TableVersion>) -> EmptyStorage {
         let mut heaps = self.catalog.heaps();
-        if let Some(own) = own.map(|own| &own.store.memory().heap)
+        if let Some(own) = own.and_then(|own| Some(&own.store.memory()?.heap))
             && heaps.iter().all(|heap| heap.id() != own.id())
         {
             heaps.push(own.clone());
@@ -190,7 +197,8 @@ impl Storage {
     /// The most copies that a commit of changes to these rows has to make first, for a sweep at a cut.
     pub fn copies_owed(&self, locations: impl Iterator<Item = RowLocation>) -> usize {
         let segments = &self.memory.segments;
-        let owed = locations.map(RowLocation::segment).filter(|&id| segments.is_to_be_kept(id));
+        let in_memory = locations.filter(|location| !location.is_in_pages());
+        let owed = in_memory.map(RowLocation::segment).filter(|&id| segments.is_to_be_kept(id));
         let mut owed: SmallVec<[SegmentId; 16]> = owed.collect();
         owed.sort_unstable();
         owed.dedup();

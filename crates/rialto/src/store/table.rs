@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use super::{RowLocation, TableStore};
 use crate::catalog::RowNumbers;
+use crate::error::Result;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::{Opening, TableKey};
 use crate::row::{Schema, WhichIndex};
@@ -106,7 +107,7 @@ thread_local! {
 
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
-        debug_assert_eq!(parts.schema.indexes().len(), parts.store.memory().secondaries.len());
+        debug_assert_eq!(parts.schema.indexes().len(), parts.store.secondaries());
         TableVersion { parts, retired: AtomicBool::new(false), link: Arc::default() }
     }
 
@@ -140,14 +141,14 @@ impl TableVersion {
 
     /// Reads the body that an index entry leads to, of a row that is not locked: everything that the caller needs of
     /// it.
-    pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        let mut followed = self.store.follow(which, entry, body);
+    pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
+        let mut followed = self.store.follow(which, entry, body)?;
         if followed.record.is_some() {
             followed.lsn = followed.lsn.max(self.floor());
         }
         #[cfg(test)]
         AFTER_FOLLOWING.take().into_iter().for_each(|happens| happens());
-        followed
+        Ok(followed)
     }
 
     pub fn index_id(&self, which: WhichIndex) -> IndexId {
@@ -242,6 +243,20 @@ impl Table {
 
     pub(crate) fn replace(&self, version: Arc<TableVersion>) {
         *self.inner.current.write() = version;
+    }
+
+    /// Makes an empty table, with no transaction in it, a disk-resident one, in a pool of so many frames.
+    #[cfg(test)]
+    pub(crate) fn move_to_pages(&self, frames: u64) {
+        let old = self.version();
+        assert_eq!(old.store.rows(), 0, "only an empty table moves");
+        let indexes: Vec<IndexId> = old.schema.indexes().iter().map(|index| index.id).collect();
+        let pages = super::paged::table_for_tests(old.store.heap(), &indexes, frames);
+        let store = TableStore::in_pages(pages);
+        let new = Arc::new(TableVersion::new(TableParts { store, ..old.parts() }));
+        new.become_committed();
+        self.replace(new);
+        old.retire();
     }
 
     /// The table's identifier.

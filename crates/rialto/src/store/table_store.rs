@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::memory::{LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
+use super::memory::{BodyWords, LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
+use super::paged::PagedTable;
 use super::tree::{Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy};
 use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
@@ -14,8 +15,11 @@ use crate::unlikely::unlikely;
 
 /// The storage of one table: its rows, and the entries of its indexes. A copy refers to the same storage.
 #[derive(Clone)]
-pub(crate) struct TableStore {
-    memory: MemoryTable,
+pub(crate) enum TableStore {
+    /// Memory-resident.
+    Memory(MemoryTable),
+    /// Disk-resident.
+    Pages(Box<PagedTable>),
 }
 
 /// The result of putting an entry into an index.
@@ -26,6 +30,11 @@ pub(crate) enum Entered {
     Exists(RowLocation),
     /// A lock on an interval forbids the entry; nothing changed.
     Refused,
+}
+
+#[cold]
+fn not_resident() -> ! {
+    unreachable!("a row of a disk-resident table was taken for one in memory: a bug, please report it")
 }
 
 impl From<Insert> for Entered {
@@ -65,6 +74,8 @@ pub(crate) enum StoragePart {
     /// The rows.
     Rows(TableStore),
     Index(IndexId, IndexStorage),
+    /// An index of a disk-resident table, whose storage goes with the rows.
+    PagedIndex(IndexId),
 }
 
 /// Keys.
@@ -72,19 +83,22 @@ impl TableStore {
     /// Looks a key up in an index.
     #[inline]
     pub fn find(&self, which: WhichIndex, key: &[u8]) -> Found {
-        self.memory.index(which).get(key)
+        self.resident().index(which).get(key)
     }
 
     /// The same in the primary index, inlined into the caller.
     #[inline(always)]
     pub fn find_in_line(&self, key: &[u8]) -> Found {
-        self.memory.primary.get_in_line(key)
+        self.resident().primary.get_in_line(key)
     }
 
     /// Whether no entry has come into the leaf of an index, or gone from it, since the leaf was read.
     #[inline(always)]
     pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
-        self.memory.index(which).unchanged(leaf)
+        match self {
+            TableStore::Memory(memory) => memory.index(which).unchanged(leaf),
+            TableStore::Pages(pages) => pages.unchanged(which, leaf),
+        }
     }
 
     /// Whether a key still leads to this row, as it did when the leaf was read.
@@ -102,23 +116,29 @@ impl TableStore {
         direction: Direction,
         guard: Guard,
         batch: &mut Batch,
-    ) -> More {
-        self.memory.index(which).read_leaf(range, direction, guard, batch)
+    ) -> Result<More> {
+        match self {
+            TableStore::Memory(memory) => Ok(memory.index(which).read_leaf(range, direction, guard, batch)),
+            TableStore::Pages(pages) => pages.read_leaf(which, range, direction, guard, batch),
+        }
     }
 
     /// About how many entries an index has.
     pub fn entries_estimate(&self, which: WhichIndex) -> u64 {
-        self.memory.index(which).len_estimate()
+        self.memory().map_or_else(|| self.rows(), |memory| memory.index(which).len_estimate())
     }
 
-    /// Keys that lie about evenly in an index ([`Index::marks`]).
+    /// Keys that lie about evenly in an index ([`Index::marks`]); none of a disk-resident table.
     pub fn marks(&self, which: WhichIndex, at_least: usize) -> Vec<Vec<u8>> {
-        self.memory.index(which).marks(at_least)
+        self.memory().map_or_else(Vec::new, |memory| memory.index(which).marks(at_least))
     }
 
     /// Reads the body that an index entry leads to, of a row that is not locked.
-    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        self.memory.follow(which, entry, body)
+    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
+        match self {
+            TableStore::Memory(memory) => Ok(memory.follow(which, entry, body)),
+            TableStore::Pages(pages) => pages.follow(which, entry, body),
+        }
     }
 }
 
@@ -128,19 +148,28 @@ impl TableStore {
     /// The row where it lies.
     #[inline(always)]
     pub fn row(&self, location: RowLocation) -> StoredRow<'_> {
-        self.memory.segments().record(location.into())
+        self.resident().segments().record(location.into())
+    }
+
+    /// The words of the row's body, where it lies. A row in a page has none: its body is copied.
+    #[inline(always)]
+    pub fn words(&self, location: RowLocation) -> BodyWords<'_> {
+        match self {
+            TableStore::Memory(memory) => memory.segments().record(location.into()).body(),
+            TableStore::Pages(_) => BodyWords::NONE,
+        }
     }
 
     /// The word that holds the row's lock. `None`: the row is locked by its name.
     #[inline(always)]
     pub fn lock_word(&self, location: RowLocation) -> Option<&AtomicU64> {
-        Some(self.memory.segments().lock_word(location.into()))
+        self.memory().map(|memory| memory.segments().lock_word(location.into()))
     }
 
     /// Copies the body of a row that is locked.
     #[inline]
     pub fn read(&self, location: RowLocation, body: &mut Vec<u8>) {
-        self.memory.segments().read(location.into(), body);
+        self.resident().segments().read(location.into(), body);
     }
 
     /// Copies the body of a row that an index has led to when its leaf was read, and that other transactions may have
@@ -175,13 +204,15 @@ impl TableStore {
     /// Prefetches the first line of a row. The location may be wrong: it may come from an index without validation.
     #[inline]
     pub fn prefetch(&self, location: RowLocation) {
-        self.memory.segments().prefetch_head(location.into());
+        if let TableStore::Memory(memory) = self {
+            memory.segments().prefetch_head(location.into());
+        }
     }
 
     /// Whether look-ups in the index wait for memory, so that prefetching what they lead to pays.
     #[inline]
     pub fn is_far(&self, which: WhichIndex) -> bool {
-        self.memory.index(which).is_far()
+        self.memory().is_some_and(|memory| memory.index(which).is_far())
     }
 }
 
@@ -191,7 +222,7 @@ impl TableStore {
     /// apart.
     #[inline]
     pub fn reserve(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RowLocation> {
-        self.memory.heap.allocate(hint, length, claims).map(RowLocation::from)
+        self.resident().heap.allocate(hint, length, claims).map(RowLocation::from)
     }
 
     /// The same for a row that has outgrown its slot: as near to the slot as there is room.
@@ -202,13 +233,16 @@ impl TableStore {
         home: RowLocation,
         claims: &mut impl Claims,
     ) -> Option<RowLocation> {
-        self.memory.heap.allocate_near(hint, length, home.into(), claims).map(RowLocation::from)
+        self.resident().heap.allocate_near(hint, length, home.into(), claims).map(RowLocation::from)
     }
 
     /// Frees a slot that no entry leads to.
     #[inline]
     pub fn release(&self, hint: usize, location: RowLocation) {
-        self.memory.heap.release(hint, location.into());
+        match self {
+            TableStore::Memory(memory) => memory.heap.release(hint, location.into()),
+            TableStore::Pages(pages) => pages.release(location),
+        }
     }
 
     /// Puts an entry into an index if the key is absent. If the leaf is guarded, `admit` decides under the leaf's
@@ -221,7 +255,7 @@ impl TableStore {
         location: RowLocation,
         admit: impl FnMut() -> Admit,
     ) -> Option<Entered> {
-        self.memory.index(which).insert(key, location.number(), admit).ok().map(Entered::from)
+        self.resident().index(which).insert(key, location.number(), admit).ok().map(Entered::from)
     }
 
     /// The same for a key that a look-up in the primary index has not found.
@@ -233,17 +267,20 @@ impl TableStore {
         location: RowLocation,
         admit: impl FnMut() -> Admit,
     ) -> Option<Entered> {
-        self.memory.primary.insert_at(vacancy, key, location.number(), admit).ok().map(Entered::from)
+        self.resident().primary.insert_at(vacancy, key, location.number(), admit).ok().map(Entered::from)
     }
 
     /// Points an entry from one slot to another. False, and no change, if it does not lead to the first slot.
     pub fn repoint(&self, which: WhichIndex, key: &[u8], from: RowLocation, to: RowLocation) -> bool {
-        self.memory.index(which).replace(key, from.number(), to.number())
+        self.resident().index(which).replace(key, from.number(), to.number())
     }
 
     /// Removes an entry that was put in for a row that does not come.
     pub fn take_back(&self, which: WhichIndex, key: &[u8]) {
-        self.memory.index(which).remove(key, None);
+        match self {
+            TableStore::Memory(memory) => _ = memory.index(which).remove(key, None),
+            TableStore::Pages(pages) => pages.take_back(which, key),
+        }
     }
 }
 
@@ -252,7 +289,7 @@ impl TableStore {
     /// Puts a whole body into a slot that has room for it.
     #[inline]
     pub fn put(&self, location: RowLocation, body: &[u8], lsn: Lsn) {
-        self.memory.segments().write(location.into(), body, lsn);
+        self.resident().segments().write(location.into(), body, lsn);
     }
 
     /// Changes byte ranges of a body.
@@ -263,7 +300,7 @@ impl TableStore {
         patches: impl IntoIterator<Item = (usize, &'p [u8])>,
         lsn: Lsn,
     ) {
-        self.memory.segments().patch(location.into(), patches, lsn);
+        self.resident().segments().patch(location.into(), patches, lsn);
     }
 
     /// Does operations on fields of a body.
@@ -273,7 +310,7 @@ impl TableStore {
         changes: impl IntoIterator<Item = (usize, FieldChange<'p>)>,
         lsn: Lsn,
     ) {
-        self.memory.segments().operate(location.into(), changes, lsn);
+        self.resident().segments().operate(location.into(), changes, lsn);
     }
 
     /// Points the entry of the row that has had these slots to `to`. An entry that another row has taken over stays.
@@ -290,78 +327,134 @@ impl TableStore {
     /// that another row has taken over stays.
     pub fn remove_own(&self, which: WhichIndex, key: &[u8], slots: &[RowLocation], lsn: Option<Lsn>) {
         if self.find(which, key).location().is_some_and(|now| slots.contains(&now)) {
-            self.memory.index(which).remove(key, lsn);
+            self.resident().index(which).remove(key, lsn);
         }
     }
 
     /// Counts rows that came or went.
     #[inline]
     pub fn count_rows(&self, hint: usize, change: i64) {
-        self.memory.heap.count_rows(hint, change);
+        match self {
+            TableStore::Memory(memory) => memory.heap.count_rows(hint, change),
+            TableStore::Pages(pages) => pages.count_rows(change),
+        }
     }
 }
 
 /// The storage as a whole.
 impl TableStore {
     pub fn in_memory(memory: MemoryTable) -> TableStore {
-        TableStore { memory }
+        TableStore::Memory(memory)
     }
 
-    /// The table in memory, for sweeps and recoveries, which work on its segments.
-    pub fn memory(&self) -> &MemoryTable {
-        &self.memory
+    pub fn in_pages(pages: PagedTable) -> TableStore {
+        TableStore::Pages(Box::new(pages))
+    }
+
+    /// The memory-resident table, for sweeps and recoveries, which work on its segments.
+    pub fn memory(&self) -> Option<&MemoryTable> {
+        match self {
+            TableStore::Memory(memory) => Some(memory),
+            TableStore::Pages(_) => None,
+        }
+    }
+
+    /// The disk-resident table.
+    #[inline(always)]
+    pub fn pages(&self) -> Option<&PagedTable> {
+        match self {
+            TableStore::Memory(_) => None,
+            TableStore::Pages(pages) => Some(pages),
+        }
+    }
+
+    /// The memory-resident table, where it can be no other one: its rows are locked where they lie.
+    #[inline(always)]
+    fn resident(&self) -> &MemoryTable {
+        match self {
+            TableStore::Memory(memory) => memory,
+            TableStore::Pages(_) => not_resident(),
+        }
+    }
+
+    fn resident_mut(&mut self) -> &mut MemoryTable {
+        match self {
+            TableStore::Memory(memory) => memory,
+            TableStore::Pages(_) => not_resident(),
+        }
     }
 
     /// The identifier of the rows' storage.
     #[inline]
     pub fn heap(&self) -> HeapId {
-        self.memory.heap.id()
+        match self {
+            TableStore::Memory(memory) => memory.heap.id(),
+            TableStore::Pages(pages) => pages.heap(),
+        }
     }
 
     /// The number of rows, exact while nothing changes the table.
     pub fn rows(&self) -> u64 {
-        self.memory.heap.rows()
+        match self {
+            TableStore::Memory(memory) => memory.heap.rows(),
+            TableStore::Pages(pages) => pages.rows(),
+        }
+    }
+
+    /// How many secondary indexes it has.
+    pub fn secondaries(&self) -> usize {
+        match self {
+            TableStore::Memory(memory) => memory.secondaries.len(),
+            TableStore::Pages(pages) => pages.secondaries(),
+        }
     }
 
     /// The segments in use, in no order.
     pub fn owned(&self) -> Vec<SegmentId> {
-        self.memory.heap.owned()
+        self.memory().map_or_else(Vec::new, |memory| memory.heap.owned())
     }
 
     /// Adds an index behind the others.
     pub fn add_index(&mut self, built: IndexStorage) {
-        self.memory.secondaries.push(built.0);
+        self.resident_mut().secondaries.push(built.0);
     }
 
     /// Takes a secondary index out.
     pub fn remove_index(&mut self, position: usize) -> IndexStorage {
-        IndexStorage(self.memory.secondaries.remove(position))
+        IndexStorage(self.resident_mut().secondaries.remove(position))
     }
 
     /// Puts an index in the place of another one, and returns the replaced one.
     pub fn replace_index(&mut self, which: WhichIndex, built: IndexStorage) -> IndexStorage {
-        IndexStorage(std::mem::replace(self.memory.index_mut(which), built.0))
+        IndexStorage(std::mem::replace(self.resident_mut().index_mut(which), built.0))
     }
 
     /// Whether both have the same primary index.
     pub fn shares_primary(&self, other: &TableStore) -> bool {
-        Arc::ptr_eq(&self.memory.primary, &other.memory.primary)
+        match (self, other) {
+            (TableStore::Memory(this), TableStore::Memory(other)) => {
+                Arc::ptr_eq(&this.primary, &other.primary)
+            }
+            _ => self.heap() == other.heap(),
+        }
     }
 
-    /// Gives back the memory of an index that is no longer used.
+    /// Gives back the memory of an index that is no longer used. (The indexes of a disk-resident table go with its rows.)
     pub fn discard_index(&self, which: WhichIndex) {
-        self.memory.index(which).discard();
+        if let TableStore::Memory(memory) = self {
+            memory.index(which).discard();
+        }
     }
 
     /// Writes all rows to the load file of this number, durably, and returns its digest. No other thread changes the
     /// rows meanwhile.
     pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
-        Ok(load_file::write_load_file(disk, database_id, number, &self.memory.heap)?)
+        Ok(load_file::write_load_file(disk, database_id, number, &self.resident().heap)?)
     }
 
     /// Notes a row that was loaded into the table at position `table` of a transaction's list.
     pub fn note_loaded(&self, rows: &mut LoadedRows, table: u32, location: RowLocation) {
-        rows.push(table, location.into(), self.memory.segments().units(location.into()));
+        rows.push(table, location.into(), self.resident().segments().units(location.into()));
     }
 }
 
@@ -370,7 +463,10 @@ impl StoragePart {
     pub fn all_of(version: &TableVersion) -> Vec<StoragePart> {
         let rows = StoragePart::Rows(version.store.clone());
         let index = |which| {
-            let storage = IndexStorage(version.store.memory.index(which).clone());
+            if version.store.pages().is_some() {
+                return StoragePart::PagedIndex(version.index_id(which));
+            }
+            let storage = IndexStorage(version.store.resident().index(which).clone());
             StoragePart::Index(version.index_id(which), storage)
         };
         let secondaries = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
@@ -383,15 +479,17 @@ impl StoragePart {
     pub fn index(&self) -> Option<IndexId> {
         match self {
             StoragePart::Rows(_) => None,
-            StoragePart::Index(id, _) => Some(*id),
+            StoragePart::Index(id, _) | StoragePart::PagedIndex(id) => Some(*id),
         }
     }
 
     /// Gives its memory back. It is used no more.
     pub fn discard(&self) {
         match self {
-            StoragePart::Rows(store) => store.memory.heap.clear(),
+            StoragePart::Rows(TableStore::Memory(memory)) => memory.heap.clear(),
+            StoragePart::Rows(TableStore::Pages(pages)) => pages.discard(),
             StoragePart::Index(_, index) => index.0.discard(),
+            StoragePart::PagedIndex(_) => {}
         }
     }
 }

@@ -47,12 +47,12 @@ impl Context {
         let (which, all, direction, mut batch) =
             (WhichIndex::Primary, ScanRange::ALL, Direction::Forward, Batch::new());
         loop {
-            let more = table.store.read_leaf(which, &all, direction, Guard::Leave, &mut batch);
+            let more = table.store.read_leaf(which, &all, direction, Guard::Leave, &mut batch)?;
             for (entry, _) in batch.rows() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);
-                let location = self.locate(slot);
-                if !self.read_at_into(slot, location, &mut body) {
+                let location = self.locate(slot)?;
+                if !self.read_at_into(slot, location, &mut body)? {
                     continue;
                 }
                 let row = &body[table.row_at()..];
@@ -129,7 +129,7 @@ mod tests {
     fn an_index_of_several_runs_has_all_rows_in_order() {
         let (db, table) = open(64 << 20);
         db.transact(|tx| tx.create_index("t", "by_n", &["n"], true)).unwrap();
-        let by_n = table.version().store.memory().secondaries[0].clone();
+        let by_n = table.version().store.memory().unwrap().secondaries[0].clone();
         assert_eq!(by_n.check(), Ok(ROWS as u64));
         db.transact(|tx| tx.update(&table, 7, &[(1, Value::Int4(ROWS))])).unwrap();
         db.transact(|tx| tx.create_index("t", "again", &["n"], true)).unwrap();

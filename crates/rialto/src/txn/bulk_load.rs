@@ -34,6 +34,9 @@ impl Context {
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
         let Some(ddl) = &mut self.ddl else { return false };
         let table = self.tables.at(slot);
+        if table.store.pages().is_some() {
+            return false;
+        }
         let heap = table.store.heap();
         if ddl.is_loaded(heap) {
             return true;
@@ -109,7 +112,7 @@ impl Context {
             self.secondary_key(slot, position, None, &mut key);
             let Entered::Exists(there) = self.insert_entry(slot, which, &key, record)? else { continue };
             let taken =
-                self.is_taken(slot, position, &key) && !fault_injection::is_on("load-skips-unique-keys");
+                self.is_taken(slot, position, &key)? && !fault_injection::is_on("load-skips-unique-keys");
             if taken || fault_injection::is_on("duplicate-after-load") {
                 return Err(self.duplicate(slot, which, &key));
             }

@@ -38,8 +38,10 @@ impl Context {
             return Ok(Some((TargetRow { slot, location: CurrentLocation::Stored(record) }, record, false)));
         }
         let Some(target) = self.target(slot)? else { return Ok(None) };
-        let own = matches!(target.location, CurrentLocation::Own(_)) && self.read_at(slot, target.location);
-        Ok(Some((target, self.record_of(target.location), own)))
+        // A row in a page has no place where its fields could be read one by one.
+        let is_read = matches!(target.location, CurrentLocation::Own(_)) || self.pages(slot).is_some();
+        let body_known = is_read && self.read_at(slot, target.location)?;
+        Ok(Some((target, self.record_of(target.location), body_known)))
     }
 
     /// Changes a locked row that lies in `record`, or that is in `self.body` in its present state.
@@ -56,6 +58,9 @@ impl Context {
         edit(&mut fields)?;
         match fields.end() {
             Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
+            Edited::Fields if unlikely(record.is_in_pages()) => {
+                self.change_any(target, Edited::Fields).map(|()| true)
+            }
             Edited::Fields => {
                 let previous = match target.location {
                     CurrentLocation::Own(_) if unlikely(self.is_patched_often(target.location)) => {
@@ -124,7 +129,7 @@ impl Context {
         let mut old = std::mem::take(&mut self.other_body);
         // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
-            self.read_at_into(target.slot, target.location, &mut old);
+            self.read_at_into(target.slot, target.location, &mut old)?;
         }
         let changed = self.step(|context| context.push_change(target, &old, edited));
         self.other_body = old;
@@ -142,7 +147,12 @@ impl Context {
             self.lock_given_up_keys(slot, old)?;
             self.check_unique(slot, Some(old))?;
         }
-        if edited == Edited::Whole || self.is_patched_often(target.location) {
+        let writes_whole = edited == Edited::Whole || self.is_patched_often(target.location);
+        if unlikely(self.pages(slot).is_some()) {
+            let kind = if writes_whole { WriteKind::Put } else { WriteKind::Patch };
+            return self.push_in_pages(target, kind, Some(old));
+        }
+        if writes_whole {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, Effect { moved_to, rekeys, ..Effect::of(WriteKind::Put, record) });
         } else if self.logs_operations(target.location) && has_sum(&self.patches) {
@@ -222,7 +232,7 @@ impl Context {
     fn move_key(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let body = std::mem::take(&mut self.body);
-        let deleted = self.read_at(slot, target.location);
+        let deleted = self.read_at(slot, target.location)?;
         debug_assert!(deleted, "the row was just read");
         self.push_delete(target)?;
         self.body = body;
@@ -251,6 +261,9 @@ impl Context {
             self.body = body;
             locked?;
         }
+        if unlikely(self.pages(target.slot).is_some()) {
+            return self.push_delete_in_pages(target);
+        }
         let record = self.record_of(target.location);
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
@@ -263,7 +276,7 @@ impl Context {
         self.stay_at_key(slot, Touch::Write)?;
         let Some(target) = self.target(slot)? else { return Ok(false) };
         if !self.tables.at(slot).schema.indexes().is_empty() {
-            self.read_at(slot, target.location);
+            self.read_at(slot, target.location)?;
         }
         self.step(|context| context.push_delete(target))?;
         Ok(true)

@@ -15,7 +15,8 @@ use super::savepoint::SavepointState;
 use super::transaction::Transaction;
 use crate::catalog::description::{Description, check_index_count};
 use crate::catalog::system::{self, SystemRow};
-use crate::catalog::{CATALOG_LOCK, TableDef};
+use crate::catalog::{CATALOG_LOCK, Residence, TableDef};
+use crate::commit::Logging;
 use crate::commit::redo;
 use crate::commit::write_set::{CurrentLocation, Write, WriteKind};
 use crate::error::{Error, Result};
@@ -192,10 +193,21 @@ impl Context {
                 return Err(Error::NameTaken { name: index.name.clone() });
             }
         }
+        if def.residence == Residence::Disk && self.core.commits.logging == Logging::Transaction {
+            let what = format!(
+                "the disk-resident table \"{}\" with logging transaction, since a call that runs again would not find it as it \
+                 was: use logging value",
+                def.name
+            );
+            return Err(Error::Unsupported { what });
+        }
         let description = Description::of(def, || self.core.storage.catalog.new_id())?;
         let version = Arc::new(self.build_empty(&description)?);
-        for row in system::rows(&description) {
-            self.put_system_row(&row)?;
+        if let Err(error) = system::rows(&description).iter().try_for_each(|row| self.put_system_row(row)) {
+            if let Some(pages) = version.store.pages() {
+                pages.discard();
+            }
+            return Err(error);
         }
         self.ddl().push(DdlChange::Create(version.clone()));
         let slot = self.tables.supersede(version.clone());
@@ -221,6 +233,17 @@ impl Context {
         }
         self.ddl().push(DdlChange::Drop(version));
         Ok(())
+    }
+
+    /// An error for what is not built for disk-resident tables.
+    fn check_in_memory(&self, slot: u32, what: &str) -> Result<()> {
+        match self.pages(slot) {
+            None => Ok(()),
+            Some(_) => {
+                let what = format!("{what} the disk-resident table \"{}\"", self.tables.at(slot).name());
+                Err(Error::Unsupported { what })
+            }
+        }
     }
 
     /// Replaces the newest version of a table.
@@ -256,6 +279,7 @@ impl Context {
     fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
         self.check_name_is_free(name)?;
         let slot = self.take_table(table)?;
+        self.check_in_memory(slot, "creating an index of")?;
         let old = self.tables.shared(slot).clone();
         let positions = columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
         check_index_count(table, old.schema.indexes().len() + 1)?;
@@ -294,6 +318,7 @@ impl Context {
             return Err(Error::Unsupported { what });
         };
         let slot = self.take_table(&table)?;
+        self.check_in_memory(slot, "dropping an index of")?;
         let old = self.tables.shared(slot).clone();
         let mut indexes = old.schema.indexes().to_vec();
         let index = indexes.remove(position);
@@ -309,6 +334,7 @@ impl Context {
     /// set from now on.
     fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         let slot = self.take_table(table)?;
+        self.check_in_memory(slot, "adding a primary key to")?;
         let old = self.tables.shared(slot).clone();
         if old.schema.primary_key().is_some() {
             let reason = "it has a primary key already".to_owned();
@@ -369,7 +395,7 @@ impl Context {
             let write = *self.writes.get(position);
             if write.heap != table.store.heap()
                 || write.superseded
-                || !self.read_at_into(slot, CurrentLocation::Own(position), &mut body)
+                || !self.read_at_into(slot, CurrentLocation::Own(position), &mut body)?
             {
                 continue;
             }

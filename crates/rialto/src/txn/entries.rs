@@ -135,11 +135,12 @@ impl Context {
         which: WhichIndex,
         entry: &[u8],
         body: &mut Vec<u8>,
-    ) -> bool {
-        let Followed { record, lsn, removal, there } = self.tables.at(slot).read_by_entry(which, entry, body);
+    ) -> Result<bool> {
+        let Followed { record, lsn, removal, there } =
+            self.tables.at(slot).read_by_entry(which, entry, body)?;
         let Some(record) = record else {
             self.depend_on_removal(removal);
-            return false;
+            return Ok(false);
         };
         match there {
             true => {
@@ -154,11 +155,9 @@ impl Context {
         match self.find_own(slot) {
             // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
             // yet.
-            Some(own) => {
-                self.read_at_into(slot, CurrentLocation::Own(own), body)
-                    && self.row_has_key(slot, which, entry, body)
-            }
-            None => there,
+            Some(own) => Ok(self.read_at_into(slot, CurrentLocation::Own(own), body)?
+                && self.row_has_key(slot, which, entry, body)),
+            None => Ok(there),
         }
     }
 

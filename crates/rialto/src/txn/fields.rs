@@ -53,8 +53,8 @@ pub(crate) enum Edited {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a row. The row lies unchanged in `record`; if `body_known`, `body` already has its body, otherwise
-    /// `body` is only memory.
+    /// The fields of a row. The row lies unchanged in `record`; if `body_known`, as of every row in a page, `body` already
+    /// has its body, otherwise `body` is only memory.
     #[inline]
     pub(crate) fn new(
         table: &'a TableVersion,
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
             true => (OnceCell::from(body), None),
             false => (OnceCell::new(), Some(body)),
         };
-        let words = table.store.row(record).body();
+        let words = table.store.words(record);
         Fields {
             table,
             record,

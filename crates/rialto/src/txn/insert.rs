@@ -66,6 +66,10 @@ impl Context {
             }
             CurrentLocation::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
+                if self.pages(slot).is_some() {
+                    let target = TargetRow { slot, location };
+                    return self.push_in_pages(target, WriteKind::Put, None);
+                }
                 let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
@@ -82,6 +86,9 @@ impl Context {
     /// far as it is known.
     #[inline]
     fn insert_new(&mut self, slot: u32, vacancy: Option<Vacancy>) -> Result<()> {
+        if unlikely(self.pages(slot).is_some()) {
+            return self.insert_new_in_pages(slot);
+        }
         let indexed = !self.tables.at(slot).schema.indexes().is_empty();
         if indexed {
             self.check_unique(slot, None)?;
@@ -164,6 +171,11 @@ impl Context {
     /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the key
     /// falls into.
     fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RowLocation) -> Result<()> {
+        if let WhichIndex::Secondary(position) = which
+            && unlikely(self.pages(slot).is_some())
+        {
+            return self.add_entry_in_pages(slot, position, key);
+        }
         let mut since = None;
         loop {
             let table = self.tables.at(slot);
@@ -343,7 +355,7 @@ impl Context {
             if !fault_injection::is_on("unique-key-not-locked") {
                 self.lock_secondary_key(slot, position, &key)?;
             }
-            if self.is_taken(slot, position, &key) {
+            if self.is_taken(slot, position, &key)? {
                 return Err(self.duplicate(slot, WhichIndex::Secondary(position), &key));
             }
         }
@@ -357,11 +369,11 @@ impl Context {
 
     /// Whether a row other than the one in `self.key` has this key in a unique index. The key is locked, or no other
     /// transaction sees the table.
-    pub(super) fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
+    pub(super) fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> Result<bool> {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
         let Followed { record, lsn, removal, mut there } =
-            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
+            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body)?;
         // The primary key of the entry's row. In a slot without a row the body is the primary key.
         let mut primary = Key::new();
         match there {
@@ -374,7 +386,7 @@ impl Context {
         let (heap, identity) = (table.store.heap(), table.primary_id);
         let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
-            there = self.read_at_into(slot, CurrentLocation::Own(own), &mut body);
+            there = self.read_at_into(slot, CurrentLocation::Own(own), &mut body)?;
         }
         let mut taken = false;
         if there {
@@ -395,12 +407,12 @@ impl Context {
             Some(_) => Lsn::ZERO,
             None => lsn,
         });
-        taken
+        Ok(taken)
     }
 }
 
 /// Whether an entry may be put into a guarded leaf (I7).
-fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> Admit {
+pub(super) fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> Admit {
     match locks.admits(owner, index, key) {
         Admission::Go => Admit::Go,
         Admission::GoAndUnguard => Admit::GoAndUnguard,

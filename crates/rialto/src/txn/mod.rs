@@ -43,6 +43,7 @@ mod insert;
 #[cfg(test)]
 mod model;
 pub mod options;
+mod pages;
 pub(crate) mod part;
 mod prefetch;
 mod read;

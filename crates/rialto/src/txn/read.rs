@@ -6,7 +6,7 @@ use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::catalog::CATALOG_LOCK;
-use crate::commit::write_set::CurrentLocation;
+use crate::commit::write_set::{CurrentLocation, Write, key_of};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
@@ -195,32 +195,37 @@ impl Context {
         }
     }
 
-    /// Reads the body at a location into `self.body`. False if there is none.
-    pub fn read_at(&mut self, slot: u32, location: CurrentLocation) -> bool {
+    /// Reads the body of the row of the key in `self.key`, at its location, into `self.body`. False if there is none.
+    pub fn read_at(&mut self, slot: u32, location: CurrentLocation) -> Result<bool> {
         let mut body = std::mem::take(&mut self.body);
         let there = self.read_at_into(slot, location, &mut body);
         self.body = body;
         there
     }
 
-    pub fn read_at_into(&self, slot: u32, location: CurrentLocation, body: &mut Vec<u8>) -> bool {
+    pub fn read_at_into(&self, slot: u32, location: CurrentLocation, body: &mut Vec<u8>) -> Result<bool> {
         let table = self.tables.at(slot);
-        match location {
-            CurrentLocation::Absent(_) => false,
-            CurrentLocation::Stored(record) => {
+        match (location, table.store.pages()) {
+            (CurrentLocation::Absent(_), _) => Ok(false),
+            (CurrentLocation::Stored(record), None) => {
                 table.store.read(record, body);
-                true
+                Ok(true)
             }
-            CurrentLocation::Own(position) => {
-                let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
-                self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
+            (CurrentLocation::Stored(_), Some(pages)) => pages.read(&self.key, body),
+            (CurrentLocation::Own(position), pages) => {
+                let packet = self.packet_bytes();
+                let mut base = |write: &Write, body: &mut Vec<u8>| match pages {
+                    None => table.store.read(write.record, body),
+                    Some(pages) => pages.read_claimed(key_of(write, packet), body),
+                };
+                Ok(self.writes.materialize(position, packet, table.row_at(), body, &mut base))
             }
         }
     }
 
     #[inline(always)]
     fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
-        if self.reads.is_active() && !self.is_covered(slot, mode) {
+        if self.reads.is_active() && !self.is_covered(slot, mode) && !self.reads_pages(slot)? {
             let mut body = std::mem::take(&mut self.body);
             let there = self.read_row_unlocked(slot, WhichIndex::Primary, None, None, &mut body);
             self.body = body;
@@ -228,7 +233,7 @@ impl Context {
         }
         let Some(record) = self.seek_free(slot, mode) else {
             let location = self.seek(slot, mode)?;
-            return Ok(self.read_at(slot, location));
+            return self.read_at(slot, location);
         };
         let Context { tables, body, .. } = self;
         tables.at(slot).store.read(record, body);

@@ -33,11 +33,12 @@ impl Context {
     pub fn roll_back_to(&mut self, mark: &Mark) {
         while let Some(add) = self.writes.last_add(mark) {
             let (store, key) = (&self.tables.at(add.slot).store, self.writes.key_of_add(add));
-            match add.replaced {
-                Some(before) => {
+            match (add.in_pages, add.replaced) {
+                (Some(done), _) => self.take_back_in_pages(add, done),
+                (None, Some(before)) => {
                     store.repoint(add.index, key, add.record, before);
                 }
-                None => store.take_back(add.index, key),
+                (None, None) => store.take_back(add.index, key),
             }
             self.writes.pop_add();
         }

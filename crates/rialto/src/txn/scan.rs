@@ -188,13 +188,13 @@ impl Context {
         body: &mut Vec<u8>,
     ) -> Result<bool> {
         if locks == RowLocks::None {
-            return Ok(self.row_of_locked_entry(slot, which, entry, body));
+            return self.row_of_locked_entry(slot, which, entry, body);
         }
         let locking = match locks {
             RowLocks::Spanned => RowLocking::Covered,
             _ => self.row_locking(slot, mode),
         };
-        if locking == RowLocking::ByName {
+        if locking == RowLocking::ByName || self.pages(slot).is_some() {
             return self.row_of_entry_by_name(slot, which, entry, mode, body);
         }
         let covered = locking == RowLocking::Covered;
@@ -230,7 +230,7 @@ impl Context {
         // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
         // yet.
         if let Some(own) = self.find_own(slot) {
-            there = self.read_at_into(slot, CurrentLocation::Own(own), body)
+            there = self.read_at_into(slot, CurrentLocation::Own(own), body)?
                 && (fault_injection::is_on("own-entry-taken-for-its-row")
                     || self.row_has_key(slot, which, entry, body));
         }
@@ -250,13 +250,13 @@ impl Context {
             self.key.clear();
             self.key.extend_from_slice(entry);
             let location = self.seek(slot, mode)?;
-            return Ok(self.read_at_into(slot, location, body));
+            return self.read_at_into(slot, location, body);
         }
         let mut refused: Option<(RowLocation, Key)> = None;
         loop {
-            let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
+            let Some(record) = self.find_primary_key(slot, which, entry)? else { return Ok(false) };
             let location = self.seek(slot, mode)?;
-            if self.read_at_into(slot, location, body) && self.row_has_key(slot, which, entry, body) {
+            if self.read_at_into(slot, location, body)? && self.row_has_key(slot, which, entry, body) {
                 return Ok(true);
             }
             // The entry was followed before the lock was held: it may have gone since, or lead to another row. If the
@@ -272,17 +272,22 @@ impl Context {
     /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and returns its record. The row
     /// is not locked; the caller looks it up again under its lock. `None` if the entry is gone (I3: the answer then
     /// depends on the removal).
-    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RowLocation> {
+    fn find_primary_key(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+    ) -> Result<Option<RowLocation>> {
         let table = self.tables.at(slot);
-        let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body);
+        let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body)?;
         if record.is_none() {
             self.depend_on_removal(removal);
-            return None;
+            return Ok(None);
         }
         let body = std::mem::take(&mut self.body);
         self.key_of_body(slot, there, &body);
         self.body = body;
-        record
+        Ok(record)
     }
 
     /// Puts the primary key of the row in `body` into `self.key`. In a slot that holds no row yet, `body` is the key.
@@ -478,12 +483,10 @@ impl Context {
         let mode = *mode;
         let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
-        let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
+        let is_covered = self.is_covered(slot, RecordMode::Shared);
+        let unlocked = self.reads.is_active() && !is_covered && !self.reads_pages(slot)?;
         let mut locks = RowLocks::Each;
-        if !unlocked
-            && !self.is_covered(slot, RecordMode::Shared)
-            && !fault_injection::is_on("no-interval-locks")
-        {
+        if !unlocked && !is_covered && !fault_injection::is_on("no-interval-locks") {
             let (range, mut rows_too) = ((as_bytes(lower), as_bytes(upper)), mode == RecordMode::Shared);
             let mut locked = None;
             if self.scope.is_locked() {
@@ -527,7 +530,7 @@ impl Context {
                 self.escalate(slot, mode)?;
             }
             fault_injection::pause(64);
-            let more = version.store.read_leaf(scan.index, &range, scan.direction, guard, batch);
+            let more = version.store.read_leaf(scan.index, &range, scan.direction, guard, batch)?;
             if fault_injection::is_on("later-leaves-unguarded") {
                 guard = Guard::Leave;
             }

@@ -95,7 +95,7 @@ impl Context {
     pub fn row_locking(&self, slot: u32, mode: RecordMode) -> RowLocking {
         if self.is_covered(slot, mode) {
             RowLocking::Covered
-        } else if self.core.locks.keeps_locks_in_records() {
+        } else if self.core.locks.keeps_locks_in_records() && self.pages(slot).is_none() {
             RowLocking::InPlace
         } else {
             RowLocking::ByName
@@ -231,6 +231,9 @@ impl Context {
         if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || side.noted {
             return None;
         }
+        if self.pages(slot).is_some() {
+            return None;
+        }
         let record = self.look_up(slot, WhichIndex::Primary, None).location()?;
         let row = self.tables.at(slot).store.row(record);
         if row.is_absent() {
@@ -315,7 +318,7 @@ impl Context {
         if !self.is_covered(slot, mode) && !self.scope.has_locked(slot, &self.key, mode) {
             self.lock_name(slot, mode)?;
         }
-        Ok(self.find(slot))
+        self.find(slot)
     }
 
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
@@ -459,19 +462,22 @@ impl Context {
     }
 
     /// The location of the row of the key in `self.key`, which is locked.
-    pub fn locate(&mut self, slot: u32) -> CurrentLocation {
+    pub fn locate(&mut self, slot: u32) -> Result<CurrentLocation> {
         match self.find_own(slot) {
-            Some(position) => CurrentLocation::Own(position),
+            Some(position) => Ok(CurrentLocation::Own(position)),
             None => self.find(slot),
         }
     }
 
-    fn find(&mut self, slot: u32) -> CurrentLocation {
+    fn find(&mut self, slot: u32) -> Result<CurrentLocation> {
+        if self.pages(slot).is_some() {
+            return self.find_in_pages(slot);
+        }
         let found = self.look_up(slot, WhichIndex::Primary, None);
-        match found.location() {
+        Ok(match found.location() {
             Some(record) => self.stored(slot, record),
             None => self.absent(slot, found.vacancy(), found.removal),
-        }
+        })
     }
 
     fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> CurrentLocation {
@@ -545,7 +551,9 @@ fn may_approach(
     };
     // A version is retired under a lock on the whole table.
     let intends = lent.intend_again(owner, table.id, intention);
-    !unlikely(!intends || table.is_retired() || !scope.has_key(table.id, key))
+    let is_usual =
+        intends && table.store.pages().is_none() && !table.is_retired() && scope.has_key(table.id, key);
+    !unlikely(!is_usual)
 }
 
 /// Locks what a probe of the table's identity has found, if it is not locked; notes what the answer depends on.

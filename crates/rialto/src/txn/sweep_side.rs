@@ -71,7 +71,8 @@ impl Context {
     }
 
     fn settle_actions(&mut self) -> Settled {
-        let moves = self.writes.writes().iter().filter_map(|write| Some([write.record, write.moved_to?]));
+        let in_memory = self.writes.writes().iter().filter(|write| !write.record.is_in_pages());
+        let moves = in_memory.filter_map(|write| Some([write.record, write.moved_to?]));
         let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RowLocation::segment)).collect();
         for action in moves.iter().filter(|[from, to]| from != to) {
             let settled = self.side.settle(&self.core.storage, action, false);
@@ -120,7 +121,7 @@ impl Context {
     fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
         let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
         let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);
-        segments.extend(writes.map(RowLocation::segment));
+        segments.extend(writes.filter(|at| !at.is_in_pages()).map(RowLocation::segment));
         if !ignores_reads() {
             segments.extend(
                 self.core

@@ -136,7 +136,7 @@ impl Context {
             let mut body = std::mem::take(&mut self.body);
             let there = self.row_of_locked_entry(slot, which, entry, &mut body);
             self.body = body;
-            return Ok(there);
+            return there;
         }
         if self.row_locking(slot, mode) != RowLocking::InPlace || !self.writes.is_empty() {
             return Ok(false);
@@ -144,13 +144,13 @@ impl Context {
         let mut body = std::mem::take(&mut self.body);
         let there = match self.reads.is_active() {
             true => self.read_row_unlocked(slot, which, Some(entry), None, &mut body),
-            false => self.lock_entry(slot, which, entry, mode).map(|probe| match probe {
+            false => self.lock_entry(slot, which, entry, mode).and_then(|probe| match probe {
                 Some(Probe::Present(record)) => {
                     let location = self.stored(slot, record);
-                    !matches!(location, CurrentLocation::Absent(_))
-                        && self.read_at_into(slot, location, &mut body)
+                    Ok(!matches!(location, CurrentLocation::Absent(_))
+                        && self.read_at_into(slot, location, &mut body)?)
                 }
-                Some(Probe::Absent { .. }) | None => false,
+                Some(Probe::Absent { .. }) | None => Ok(false),
             }),
         };
         self.body = body;

@@ -4,6 +4,7 @@ mod answers;
 mod at_rest;
 #[path = "../common/mod.rs"]
 mod common;
+mod disk_tables;
 mod driven;
 mod group_commit;
 mod hung_disk;

@@ -21,6 +21,7 @@ fn next(home: &HomeFile) -> NewHome {
         transaction_consistent: sequence.is_multiple_of(2),
         logged: sequence.is_multiple_of(3),
         digest: sequence * 7,
+        pages: None,
     }
 }
 
@@ -131,6 +132,7 @@ fn every_flipped_bit_is_noticed() {
         logged: false,
         names_held: true,
         digest: 5,
+        pages: Some(HomePages { page_bytes: 16_384, root: 1 << 63 | 5, words: 700, place: Lsn(1 << 39) }),
         retired: false,
     };
     let good = block.encode();
@@ -171,6 +173,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         logged: true,
         names_held: false,
         digest: 0,
+        pages: None,
         retired: false,
     };
     let decoded =

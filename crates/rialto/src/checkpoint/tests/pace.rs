@@ -260,6 +260,7 @@ fn no_sweep_has_the_number_of_another() {
         transaction_consistent: false,
         logged: true,
         digest: 0,
+        pages: None,
     };
     home.publish(new).unwrap();
     let engine = Engine::new();

@@ -209,6 +209,9 @@ impl<'a> StoredRow<'a> {
 pub struct BodyWords<'a>(&'a [AtomicU64]);
 
 impl BodyWords<'_> {
+    /// Of a body that lies elsewhere.
+    pub const NONE: BodyWords<'static> = BodyWords(&[]);
+
     /// `N` bytes of the body at `offset`, at most 8, which the body has.
     #[inline]
     pub fn field<const N: usize>(&self, offset: usize) -> [u8; N] {

@@ -40,6 +40,13 @@ impl Bits {
         true
     }
 
+    /// Puts all numbers of another set in.
+    pub fn insert_all(&mut self, other: &Bits) {
+        self.words.resize(self.words.len().max(other.words.len()), 0);
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+        self.len = self.words.iter().map(|word| word.count_ones() as usize).sum();
+    }
+
     pub fn clear(&mut self) {
         self.words.clear();
         self.len = 0;
@@ -50,20 +57,10 @@ impl Bits {
         self.words.get(at).copied().unwrap_or(0)
     }
 
-    /// The number of words that may have bits.
-    pub fn words(&self) -> usize {
-        self.words.len()
-    }
-
     /// One more than the highest number; 0 if there is none.
     pub fn end(&self) -> u32 {
         let last = self.words.iter().rposition(|&word| word != 0);
         last.map_or(0, |at| at as u32 * 64 + 64 - self.words[at].leading_zeros())
-    }
-
-    /// The bytes that it takes on the heap.
-    pub fn allocated_bytes(&self) -> usize {
-        self.words.capacity() * 8
     }
 }
 
@@ -88,6 +85,14 @@ mod tests {
             assert_eq!(bits.end(), model.last().map_or(0, |last| last + 1));
             let probe = random.below(400) as u32;
             assert_eq!(bits.contains(probe), model.contains(&probe));
+            if random.below(1_000) == 0 {
+                let mut more = Bits::default();
+                for number in [random.below(400) as u32, random.below(400) as u32] {
+                    more.insert(number);
+                    model.insert(number);
+                }
+                bits.insert_all(&more);
+            }
         }
     }
 }

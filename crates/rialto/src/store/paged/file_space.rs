@@ -57,9 +57,10 @@ pub(super) struct FileSpace {
 }
 
 impl FileSpace {
-    /// After an opening: the addresses of the checkpoint in force.
-    pub fn of_published(published: Bits) -> FileSpace {
-        FileSpace { current: published.clone(), published, ..FileSpace::default() }
+    /// After an opening: the addresses of the pages, of all that the checkpoint in force has published, and of what the one
+    /// before it has.
+    pub fn of_published(current: Bits, published: Bits, older: Bits) -> FileSpace {
+        FileSpace { current, published, older, ..FileSpace::default() }
     }
 
     fn used(&self, word: usize) -> u64 {
@@ -143,11 +144,16 @@ impl FileSpace {
     pub fn publish_cut(&mut self) {
         let cut = self.cut.take().expect("a checkpoint has made its cut");
         self.older = std::mem::replace(&mut self.published, cut);
+        // What was the older set's alone is free.
+        self.first_free_word = 0;
     }
 
-    /// The checkpoint in progress is given up.
-    pub fn abandon_cut(&mut self) {
-        self.cut = None;
+    /// The checkpoint in progress is given up. If a home block may name what it has written, since the write of that block
+    /// has failed, it stays until the block is retired.
+    pub fn abandon_cut(&mut self, may_be_named: bool) {
+        if let Some(cut) = self.cut.take().filter(|_| may_be_named) {
+            self.older.insert_all(&cut);
+        }
         self.first_free_word = 0;
     }
 
@@ -166,12 +172,6 @@ impl FileSpace {
     pub fn end(&self) -> u32 {
         let cut = self.cut.as_ref().map_or(0, Bits::end);
         self.current.end().max(cut).max(self.published.end()).max(self.older.end())
-    }
-
-    /// The bytes that the sets take.
-    pub fn allocated_bytes(&self) -> usize {
-        let cut = self.cut.as_ref().map_or(0, Bits::allocated_bytes);
-        self.current.allocated_bytes() + cut + self.published.allocated_bytes() + self.older.allocated_bytes()
     }
 }
 
@@ -230,8 +230,19 @@ mod tests {
         space.make_cut();
         let of_cut = take(&mut space, Purpose::Cut);
         assert_eq!((space.current(), space.in_use()), (0, 1));
-        space.abandon_cut();
+        space.abandon_cut(false);
         assert_eq!(space.in_use(), 0);
+        assert_eq!(take(&mut space, Purpose::Current), of_cut);
+    }
+
+    #[test]
+    fn what_a_block_may_name_stays_until_it_is_retired() {
+        let mut space = FileSpace::default();
+        space.make_cut();
+        let of_cut = take(&mut space, Purpose::Cut);
+        space.abandon_cut(true);
+        assert_ne!(take(&mut space, Purpose::Current), of_cut);
+        space.forget_older();
         assert_eq!(take(&mut space, Purpose::Current), of_cut);
     }
 
@@ -288,7 +299,7 @@ mod tests {
                         older = std::mem::replace(&mut published, of_cut);
                         space.publish_cut();
                     }
-                    Some(_) => space.abandon_cut(),
+                    Some(_) => space.abandon_cut(false),
                     None => {}
                 },
             }

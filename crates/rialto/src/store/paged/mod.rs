@@ -1,23 +1,61 @@
 //! The disk-resident store: trees whose nodes are pages, in a pool of frames.
 //!
-//! It is being built; no table uses it yet. The note `docs/decisions/2026-11-28-pages-are-nodes-of-the-index-tree.md` has
-//! the plan, and the reasons.
+//! The note `docs/decisions/2026-11-28-pages-are-nodes-of-the-index-tree.md` has the reasons.
 //!
+//! - [`disk_tables`]: the disk-resident tables of a database; [`paged_table`]: the trees of one of them; [`paged_tree`]: a tree
+//!   of pages, whose operations fetch what is missing;
+//! - [`page_store`]: the pages of a database, whatever their size;
 //! - [`pool`]: the pages in memory, and how they come and go; [`frames`]: their memory; [`replacement`]: which of them
 //!   leaves; [`page_map`]: where each page is; [`cut`]: the pages as they were at a moment.
+//! - [`long_body`]: how a body that is too long for a page is divided;
+//! - [`published`]: what a checkpoint says of the pages;
 //! - [`page_file`]: the file of pages; [`file_space`]: which of its addresses are free; [`image`]: a page's form there.
-//! - [`paged_tree`]: a tree of pages, whose operations fetch what is missing.
-#![allow(dead_code, reason = "no table uses it yet")]
 
 mod bits;
 mod cut;
+mod disk_tables;
 mod file_space;
 mod frames;
 mod image;
+mod long_body;
 mod page_file;
 mod page_map;
+mod page_store;
+mod paged_table;
 mod paged_tree;
 mod pool;
+mod published;
 mod replacement;
+
+pub(crate) use self::disk_tables::{
+    CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
+};
+pub(crate) use self::page_file::PAGE_FILE;
+pub use self::page_store::PageStats;
+pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
+pub(crate) use self::paged_table::{EnteredInPages, PagedTable};
+pub(crate) use self::published::PublishedAt;
+
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
+
+/// For tests of other rooms: an empty table with these indexes, in a pool of so many frames of 4 KiB, on a disk in memory.
+#[cfg(test)]
+pub(crate) fn table_for_tests(
+    heap: crate::ids::HeapId,
+    indexes: &[crate::ids::IndexId],
+    frames: u64,
+) -> PagedTable {
+    let disk = crate::io::MemoryDisk::new();
+    let room = page_store::PageRoom {
+        disk: &*disk,
+        page_bytes: 4096,
+        seed: 7,
+        cache_bytes: frames * 4096,
+        is_read_only: false,
+    };
+    let store = page_store::create(room).unwrap();
+    PagedTable::make(&*store, heap, indexes, std::sync::Weak::new()).unwrap()
+}

@@ -8,7 +8,7 @@ use super::file_space::FileAddress;
 use super::image;
 use super::page_map::{PageId, Saved};
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, File, Open};
 
 /// The file's name.
 pub(crate) const PAGE_FILE: &str = "pages";
@@ -24,14 +24,16 @@ pub(super) struct PageFile {
     seed: u64,
     /// The length for which there is room on the disk, in bytes.
     length: Mutex<u64>,
+    /// Why a sync has failed. What was written before it may be lost, even if a later sync succeeds; so none does.
+    sync_failure: Mutex<Option<DiskError>>,
 }
 
 impl PageFile {
-    /// Opens the file, or creates it. Its name is durable after the next sync of the directory.
-    pub fn open(disk: &dyn Disk, page_bytes: usize, seed: u64) -> DiskResult<PageFile> {
-        let file = disk.open(PAGE_FILE, Open::Create, Caching::Direct)?;
+    /// Opens the file. If it is created, its name is durable after the next sync of the directory.
+    pub fn open(disk: &dyn Disk, how: Open, page_bytes: usize, seed: u64) -> DiskResult<PageFile> {
+        let file = disk.open(PAGE_FILE, how, Caching::Direct)?;
         let length = Mutex::new(file.length()?);
-        Ok(PageFile { file, page_bytes, seed, length })
+        Ok(PageFile { file, page_bytes, seed, length, sync_failure: Mutex::default() })
     }
 
     pub fn page_bytes(&self) -> usize {
@@ -59,8 +61,13 @@ impl PageFile {
         let damaged = image::check(buffer, page, saved.stamp, self.seed).err().or_else(|| damage(buffer));
         match damaged {
             None => Ok(()),
-            Some(what) => Err(Error::Corrupt { file: PAGE_FILE.to_owned(), offset, what }),
+            Some(what) => Err(self.corrupt(saved.address, what)),
         }
+    }
+
+    /// The error for an image that is not what it should be.
+    pub fn corrupt(&self, address: FileAddress, what: String) -> Error {
+        Error::Corrupt { file: PAGE_FILE.to_owned(), offset: self.offset(address), what }
     }
 
     /// Writes adjacent images, sealed, from this address on. They are durable after [`PageFile::sync`].
@@ -90,21 +97,25 @@ impl PageFile {
         Ok(())
     }
 
-    /// Gives the end of the file back to the disk: no address from `end` on is in use, nor will one be before this
-    /// returns.
+    /// Gives the end of the file back to the disk, if that is more than it soon grows by: no address from `end` on is in use,
+    /// nor will one be before this returns.
     pub fn cut_to(&self, end: u32) -> DiskResult<()> {
         let mut length = self.length.lock();
         let bytes = self.offset(FileAddress(end));
-        if *length > bytes {
+        if *length > bytes + 2 * GROWTH_BYTES.max(bytes / 16) {
             self.file.set_length(bytes)?;
             *length = bytes;
         }
         Ok(())
     }
 
-    /// Makes everything written durable.
+    /// Makes everything written durable. After a failure it fails until the database is opened again.
     pub fn sync(&self) -> DiskResult<()> {
-        self.file.sync()
+        let mut failure = self.sync_failure.lock();
+        if let Some(failure) = &*failure {
+            return Err(failure.clone());
+        }
+        self.file.sync().inspect_err(|error| *failure = Some(error.clone()))
     }
 
     /// The file's length, in bytes.

@@ -1,13 +1,110 @@
-//! [`PagedTree`]: a tree of pages.
+//! [`PagedTree`]: a tree of pages; [`RowTree`]: the same, whatever the size of the pages.
 
 use std::sync::Arc;
 
-use super::pool::{MissingPage, NoFrame, PagePool, Pages};
+use super::pool::{FRAMES_AT_ONCE, MissingPage, NoFrame, PagePool, Pages};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::store::tree::{
-    Admit, Batch, Direction, FoundRow, Guard, InsertRow, LatchedNode, More, NewRow, ScanRange, Stopped, Tree,
+    Admit, Batch, Direction, EntryMarks, FoundRow, Guard, InsertRow, LatchedNode, Leaf, More, NewRow, RowAt,
+    ScanRange, Stopped, Tree, row_words_max,
 };
+
+/// A tree of pages of any size, with a row for each key. An operation reads the pages that are missing, so each can fail
+/// with the disk's errors, and with [`Error::CacheFull`](crate::Error::CacheFull) if all pages in memory are in use.
+pub(crate) trait RowTree: Send + Sync {
+    /// Looks a key up, without its row.
+    fn find(&self, key: &[u8]) -> Result<FoundRow>;
+
+    /// Looks a key up, and puts its row into `row`, if it is there.
+    fn get(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow>;
+
+    /// Whether no entry of a leaf has changed since the leaf was read.
+    fn unchanged(&self, leaf: &Leaf) -> bool;
+
+    /// Reads the next leaf of a range.
+    fn read_leaf(
+        &self,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+    ) -> Result<More>;
+
+    /// Inserts a row if its key is absent.
+    fn insert(&self, key: &[u8], row: &NewRow<'_>, admit: &mut dyn FnMut() -> Admit) -> Result<InsertRow>;
+
+    /// Changes the entry of a key. False: it is absent.
+    fn change(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Result<bool>;
+
+    /// The same if the entry's page is in memory. `None`: it is not.
+    fn change_in_memory(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Option<bool>;
+
+    /// Gives the row of a key room for so many bytes. False: the key is absent.
+    fn enlarge(&self, key: &[u8], room: usize) -> Result<bool>;
+
+    /// Removes a key, at this place, or without a place by an abort. False: it is absent.
+    fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<bool>;
+
+    /// The longest row of a key of so many bytes, in bytes.
+    fn row_bytes_max(&self, key_bytes: usize) -> usize;
+
+    /// Frees all of its pages. It is not used any more.
+    fn discard(&self);
+}
+
+/// An entry whose leaf is latched.
+pub(crate) trait LatchedEntry {
+    /// Where its row lies.
+    fn at(&self) -> RowAt;
+
+    /// Appends its row to `out`.
+    fn read(&self, out: &mut Vec<u8>);
+
+    /// Writes its row anew. It has room for it.
+    fn set(&mut self, row: &[u8], marks: EntryMarks);
+
+    /// Writes these bytes over those from `offset` on in its row.
+    fn patch(&mut self, offset: usize, bytes: &[u8]);
+
+    /// Gives it other marks.
+    fn set_marks(&mut self, marks: EntryMarks);
+
+    /// Notes a writer at this place: all who read in the leaf depend on it from now on (I3).
+    fn note_writer(&mut self, lsn: Lsn);
+}
+
+/// The entry at a position of a leaf.
+struct EntryOfLeaf<'a, 'n, const W: usize> {
+    leaf: &'a mut LatchedNode<'n, W>,
+    position: usize,
+}
+
+impl<const W: usize> LatchedEntry for EntryOfLeaf<'_, '_, W> {
+    fn at(&self) -> RowAt {
+        self.leaf.row_at(self.position)
+    }
+
+    fn read(&self, out: &mut Vec<u8>) {
+        self.leaf.read_row(self.at(), out);
+    }
+
+    fn set(&mut self, row: &[u8], marks: EntryMarks) {
+        self.leaf.set_row(self.position, row, marks);
+    }
+
+    fn patch(&mut self, offset: usize, bytes: &[u8]) {
+        self.leaf.patch_row(self.position, offset, bytes);
+    }
+
+    fn set_marks(&mut self, marks: EntryMarks) {
+        self.leaf.set_marks(self.position, marks);
+    }
+
+    fn note_writer(&mut self, lsn: Lsn) {
+        self.leaf.raise_removal(lsn.0);
+    }
+}
 
 /// A tree of pages with bodies of `W` words, whose leaves have rows. Its operations fetch the pages that are missing, on
 /// the thread that calls, and hold no latch meanwhile.
@@ -23,13 +120,9 @@ impl<const W: usize> PagedTree<W> {
     }
 
     /// An empty tree.
+    #[cfg(test)]
     pub fn new(pool: Arc<PagePool<W>>) -> Result<PagedTree<W>> {
         Ok(PagedTree::of_root(pool.make_root(true)?, pool))
-    }
-
-    /// Frees all of its pages. It is not used any more.
-    pub fn discard(&self) {
-        self.tree.discard();
     }
 
     /// Repeats an operation until no page is missing, and there are frames.
@@ -41,51 +134,30 @@ impl<const W: usize> PagedTree<W> {
             match work(&self.tree) {
                 Ok(done) => return Ok(done),
                 Err(Stopped::Missing(missing)) => self.pool.fetch(&missing)?,
-                Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.make_room()?,
+                Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.make_room(FRAMES_AT_ONCE)?,
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
         }
     }
+}
 
-    /// Looks a key up, and reads its row into `row`, if it is there.
-    pub fn get(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow> {
+impl<const W: usize> RowTree for PagedTree<W> {
+    fn find(&self, key: &[u8]) -> Result<FoundRow> {
+        self.run(|tree| tree.try_find_row(key).map_err(Stopped::Missing))
+    }
+
+    fn get(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow> {
         self.run(|tree| {
             row.clear();
             tree.try_get_row(key, row).map_err(Stopped::Missing)
         })
     }
 
-    /// Inserts a row if its key is absent.
-    pub fn insert(
-        &self,
-        key: &[u8],
-        row: &NewRow<'_>,
-        mut admit: impl FnMut() -> Admit,
-    ) -> Result<InsertRow> {
-        self.run(|tree| tree.try_insert_row(key, row, &mut admit))
+    fn unchanged(&self, leaf: &Leaf) -> bool {
+        self.tree.unchanged(leaf)
     }
 
-    /// Changes the entry of a key. `None`: it is absent.
-    pub fn change<T>(
-        &self,
-        key: &[u8],
-        mut work: impl FnMut(&mut LatchedNode<'_, W>, usize) -> T,
-    ) -> Result<Option<T>> {
-        self.run(|tree| tree.try_change(key, &mut work))
-    }
-
-    /// Gives the row of a key room for so many bytes. False: the key is absent.
-    pub fn enlarge(&self, key: &[u8], room: usize) -> Result<bool> {
-        self.run(|tree| tree.try_enlarge_row(key, room))
-    }
-
-    /// Removes a key. False: it is absent.
-    pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<bool> {
-        Ok(self.run(|tree| tree.try_remove(key, lsn))?.is_some())
-    }
-
-    /// Reads the next leaf of a range.
-    pub fn read_leaf(
+    fn read_leaf(
         &self,
         range: &ScanRange<'_>,
         direction: Direction,
@@ -93,5 +165,37 @@ impl<const W: usize> PagedTree<W> {
         batch: &mut Batch,
     ) -> Result<More> {
         self.run(|tree| tree.try_read_leaf(range, direction, guard, batch).map_err(Stopped::Missing))
+    }
+
+    fn insert(&self, key: &[u8], row: &NewRow<'_>, admit: &mut dyn FnMut() -> Admit) -> Result<InsertRow> {
+        self.run(|tree| tree.try_insert_row(key, row, &mut *admit))
+    }
+
+    fn change(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Result<bool> {
+        let changed = self
+            .run(|tree| tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position })))?;
+        Ok(changed.is_some())
+    }
+
+    fn change_in_memory(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Option<bool> {
+        // A change of an entry takes no frame.
+        let changed = self.tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position }));
+        changed.ok().map(|changed| changed.is_some())
+    }
+
+    fn enlarge(&self, key: &[u8], room: usize) -> Result<bool> {
+        self.run(|tree| tree.try_enlarge_row(key, room))
+    }
+
+    fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<bool> {
+        Ok(self.run(|tree| tree.try_remove(key, lsn))?.is_some())
+    }
+
+    fn row_bytes_max(&self, key_bytes: usize) -> usize {
+        8 * row_words_max(W, key_bytes)
+    }
+
+    fn discard(&self) {
+        self.tree.discard();
     }
 }

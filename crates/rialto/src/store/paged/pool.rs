@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::bits::Bits;
 use super::cut::PageCut;
@@ -35,6 +35,7 @@ use super::file_space::{FileSpace, Purpose};
 use super::frames::Frames;
 use super::page_file::PageFile;
 use super::page_map::{PageId, PageMap, PageNumbers, Saved, Whereabouts};
+use super::page_store::PageStats;
 use super::replacement::{Heat, Replacement};
 use crate::error::{Error, Result};
 use crate::io::AlignedBuffer;
@@ -42,6 +43,9 @@ use crate::store::tree::{LatchedNode, Leaf, Node};
 
 /// The most pages that are written at a time.
 const WRITTEN_TOGETHER: usize = 32;
+
+/// The most frames that one operation of a tree takes before it begins again: a root that grows has two new children.
+pub(super) const FRAMES_AT_ONCE: usize = 2;
 
 /// A page that is in no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +68,6 @@ pub(crate) enum NoFrame {
     #[error("the page file is as long as it can be")]
     NoAddress,
 }
-
-/// One pin of a page. (The upper half of the word is for its claimed entries.)
-const PIN: u64 = 1;
 
 /// What changes under one latch.
 struct PoolLists {
@@ -100,6 +101,8 @@ pub(crate) struct PagePool<const W: usize> {
     cut: AtomicU64,
     /// The cut of the checkpoint in progress.
     in_progress: Mutex<Option<PageCut>>,
+    /// Held by splits and merges, against the cut.
+    restructuring: RwLock<()>,
     counts: PoolCounts,
 }
 
@@ -131,31 +134,34 @@ impl<const W: usize> PagePool<W> {
             tick: AtomicU8::new(0),
             cut: AtomicU64::new(1),
             in_progress: Mutex::new(None),
+            restructuring: RwLock::new(()),
             counts: PoolCounts::default(),
             file,
         })
     }
 
-    /// A pool for the pages whose images a checkpoint has published.
+    /// A pool for the pages whose images a checkpoint has published, in a file in which these addresses are in use: by what
+    /// it has published, and by what the checkpoint before it has.
     pub fn open(
         file: PageFile,
         frames: u32,
         pages_max: u32,
         images: &[Option<Saved>],
+        (published, older): (Bits, Bits),
     ) -> std::io::Result<PagePool<W>> {
         let pool = PagePool::new(file, frames, pages_max)?;
-        let (mut numbers, mut addresses) = (Bits::default(), Bits::default());
+        let (mut numbers, mut current) = (Bits::default(), Bits::default());
         for (page, saved) in (0..).zip(images) {
             if let Some(saved) = saved {
                 pool.map.set(PageId(page), Whereabouts::OnDisk(*saved));
                 numbers.insert(page);
-                addresses.insert(saved.address.0);
+                current.insert(saved.address.0);
             }
         }
         {
             let mut lists = pool.lists.lock();
             lists.numbers = PageNumbers::of_used(numbers);
-            lists.space = FileSpace::of_published(addresses);
+            lists.space = FileSpace::of_published(current, published, older);
         }
         Ok(pool)
     }
@@ -168,7 +174,7 @@ impl<const W: usize> PagePool<W> {
                     node.become_empty_leaf(has_rows);
                     return Ok(page.0);
                 }
-                Err(NoFrame::NoneFree) => self.make_room()?,
+                Err(NoFrame::NoneFree) => self.make_room(1)?,
                 Err(full) => return Err(self.error_of(&full)),
             }
         }
@@ -186,7 +192,7 @@ impl<const W: usize> PagePool<W> {
     /// Pins the page that a leaf was read of. False: it may have changed or left since.
     pub fn pin(&self, leaf: &Leaf) -> bool {
         let node = self.frames.node(leaf.number());
-        node.pins.fetch_add(PIN, Ordering::Relaxed);
+        node.pins.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_there = node.latch.validate(leaf.version());
         if !is_there {
@@ -197,8 +203,8 @@ impl<const W: usize> PagePool<W> {
 
     /// Ends a pin of the page in a frame.
     pub fn unpin(&self, frame: u32) {
-        let before = self.frames.node(frame).pins.fetch_sub(PIN, Ordering::Release);
-        debug_assert!(before as u32 > 0, "frame {frame} is unpinned more often than pinned");
+        let before = self.frames.node(frame).pins.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "frame {frame} is unpinned more often than pinned");
     }
 
     /// Reads a missing page into a frame, unless another thread does. Then the operation begins again.
@@ -243,14 +249,15 @@ impl<const W: usize> PagePool<W> {
         {
             return Ok(());
         }
-        let fetched = self.read_in(missing.page);
+        let fetched = self.read_in(missing.page, missing.parent.as_ref());
         if let Some(parent) = &missing.parent {
             self.unpin(parent.number());
         }
         fetched
     }
 
-    fn read_in(&self, page: PageId) -> Result<()> {
+    /// Its parent, if it has one, is pinned.
+    fn read_in(&self, page: PageId, parent: Option<&Leaf>) -> Result<()> {
         let Whereabouts::OnDisk(saved) = self.map.find(page) else { return Ok(()) };
         let frame = self.take_frame()?;
         let buffer = self.read_buffers.lock().pop();
@@ -263,9 +270,20 @@ impl<const W: usize> PagePool<W> {
             latched.load(&buffer);
             node.saved.store(saved.word(), Ordering::Relaxed);
             node.changed_since.store(0, Ordering::Relaxed);
-            self.enter(frame, node, Some(page));
             self.map.set(page, Whereabouts::Resident(frame));
-            drop(latched);
+            // Before the parent is looked at: a page that is about to leave looks for its children in the other order.
+            fence(Ordering::SeqCst);
+            let is_its_parent =
+                |parent: &Leaf| self.frames.node(parent.number()).latch.validate(parent.version());
+            if parent.is_none_or(is_its_parent) {
+                self.enter(frame, node, Some(page));
+                drop(latched);
+            } else {
+                // Another page may be its parent by now, which is not pinned, and may have left.
+                self.map.set(page, Whereabouts::OnDisk(saved));
+                latched.retire();
+                self.lists.lock().free.push(frame);
+            }
         } else {
             self.lists.lock().free.push(frame);
         }
@@ -290,7 +308,7 @@ impl<const W: usize> PagePool<W> {
             if let Some(frame) = self.lists.lock().free.pop() {
                 return Ok(frame);
             }
-            self.make_room()?;
+            self.make_room(1)?;
         }
     }
 
@@ -348,7 +366,7 @@ impl<const W: usize> PagePool<W> {
             // All pages in frames are pinned, claimed, or have a child in a frame.
             NoFrame::NoneFree => {
                 let limit = u64::from(self.frames.count()) * Node::<W>::BYTES as u64;
-                Error::MemoryLimit { limit, used: limit }
+                Error::CacheFull { limit }
             }
             NoFrame::NoNumber(limit) => Error::Unsupported { what: format!("more than {limit} pages") },
             NoFrame::NoAddress => Error::Unsupported { what: "a longer page file".to_owned() },
@@ -370,6 +388,24 @@ impl<const W: usize> PagePool<W> {
     pub fn pages_and_images(&self) -> (usize, usize) {
         let lists = self.lists.lock();
         (lists.numbers.used(), lists.space.current())
+    }
+
+    /// What has happened to the pages, and how many there are.
+    pub fn stats(&self) -> PageStats {
+        let (reads, writes) = self.reads_and_writes();
+        PageStats {
+            page_bytes: Node::<W>::BYTES as u64,
+            pages: self.pages_and_images().0 as u64,
+            reads,
+            writes,
+            file_bytes: self.file.length(),
+            used_bytes: self.lists.lock().space.in_use() as u64 * Node::<W>::BYTES as u64,
+        }
+    }
+
+    /// Makes everything durable that was written to the page file.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.file.sync()?)
     }
 
     /// How many pages were read and written.

@@ -136,18 +136,17 @@ impl Replacement {
         }
     }
 
+    /// How many frames are in a queue.
+    pub fn len(&self) -> usize {
+        self.short.len() + self.main.len()
+    }
+
     /// A victim stays: it is in use.
     pub fn keep(&mut self, victim: Victim) {
         match victim.is_new {
             true => self.short.push_back(victim.frame),
             false => self.main.push_back(victim.frame),
         }
-    }
-
-    /// The bytes that it takes.
-    pub fn allocated_bytes(&self) -> usize {
-        let queued = self.short.capacity() + self.main.capacity() + self.gone.order.capacity();
-        (queued + self.gone.pages.capacity()) * 4 + self.gone.pages.capacity()
     }
 }
 

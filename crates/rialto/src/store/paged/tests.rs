@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::bits::Bits;
 use super::page_file::{PAGE_FILE, PageFile};
-use super::paged_tree::PagedTree;
+use super::page_map::Saved;
+use super::paged_tree::{PagedTree, RowTree};
 use super::pool::PagePool;
 use crate::io::{Caching, Disk, MemoryDisk, Open, Random};
 use crate::store::tree::{
@@ -16,13 +19,20 @@ const PAGE_BYTES: usize = 4096;
 const WORDS: usize = body_words(PAGE_BYTES);
 
 fn pool(frames: u32) -> Arc<PagePool<WORDS>> {
-    let file = PageFile::open(&*MemoryDisk::new(), PAGE_BYTES, 7).unwrap();
+    let file = PageFile::open(&*MemoryDisk::new(), Open::Create, PAGE_BYTES, 7).unwrap();
     Arc::new(PagePool::new(file, frames, 1 << 20).unwrap())
+}
+
+/// The addresses that a checkpoint has published with these images, and none of an older one.
+pub(super) fn in_use(images: &[Option<Saved>]) -> (Bits, Bits) {
+    let mut addresses = Bits::default();
+    images.iter().flatten().for_each(|image| _ = addresses.insert(image.address.0));
+    (addresses, Bits::default())
 }
 
 fn insert(tree: &PagedTree<WORDS>, key: &[u8], row: &[u8]) -> InsertRow {
     let new = NewRow { bytes: row, room: row.len(), marks: EntryMarks::default() };
-    tree.insert(key, &new, || Admit::Go).unwrap()
+    tree.insert(key, &new, &mut || Admit::Go).unwrap()
 }
 
 fn get(tree: &PagedTree<WORDS>, key: &[u8]) -> Option<Vec<u8>> {
@@ -80,8 +90,8 @@ fn a_tree_of_pages_is_a_map() {
                     // A row that grows needs room first.
                     assert_eq!(tree.enlarge(&key, row.len()).unwrap(), model.contains_key(&key), "{context}");
                     let done =
-                        tree.change(&key, |leaf, at| leaf.set_row(at, &row, EntryMarks::default())).unwrap();
-                    assert_eq!(done.is_some(), model.contains_key(&key), "{context}");
+                        tree.change(&key, &mut |entry| entry.set(&row, EntryMarks::default())).unwrap();
+                    assert_eq!(done, model.contains_key(&key), "{context}");
                     model.entry(key).and_modify(|there| *there = row);
                 }
                 7 => {
@@ -90,7 +100,7 @@ fn a_tree_of_pages_is_a_map() {
                     let count = random.below((there.len() - from) as u64 + 1) as usize;
                     let patch = vec![random.below(256) as u8; count];
                     there[from..from + count].copy_from_slice(&patch);
-                    tree.change(&key, |leaf, at| leaf.patch_row(at, from, &patch)).unwrap().unwrap();
+                    assert!(tree.change(&key, &mut |entry| entry.patch(from, &patch)).unwrap());
                 }
                 _ => assert_eq!(get(&tree, &key), model.get(&key).cloned(), "{context}"),
             }
@@ -151,7 +161,7 @@ fn a_tree_that_is_discarded_gives_all_its_pages_back() {
 #[test]
 fn a_damaged_page_is_an_error_that_names_its_place() {
     let disk = MemoryDisk::new();
-    let file = PageFile::open(&*disk, PAGE_BYTES, 7).unwrap();
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
     let pool = Arc::new(PagePool::<WORDS>::new(file, 8, 1 << 20).unwrap());
     let tree = PagedTree::new(pool).unwrap();
     (0..2_000_u32).for_each(|number| _ = insert(&tree, &number.to_be_bytes(), &[1; 100]));
@@ -211,6 +221,23 @@ fn a_scan_reads_a_part_of_a_tree() {
     assert_eq!(count + batch.len(), 1_000);
 }
 
+/// Two of the longest rows and a third one fit into a node, whatever the prefix of its keys.
+#[test]
+fn the_longest_rows_fit() {
+    for key_bytes in [4, 11, 12, 13, 60] {
+        let tree = PagedTree::new(pool(40)).unwrap();
+        let row = vec![7; tree.row_bytes_max(key_bytes)];
+        for tens in 0..60_u32 {
+            // In the order of 10, 20, 30, 40, then 5, 15, 25: between two of the longest.
+            let number = if tens < 30 { 10 * tens } else { 10 * (tens - 30) + 5 };
+            let mut key = vec![0; key_bytes - 4];
+            key.extend_from_slice(&number.to_be_bytes());
+            insert(&tree, &key, &row);
+        }
+        assert_eq!(all(&tree, Direction::Forward).len(), 60);
+    }
+}
+
 /// A database's pages on a disk that outlives the pool.
 struct PageDisk {
     disk: Arc<MemoryDisk>,
@@ -219,7 +246,7 @@ struct PageDisk {
 
 impl PageDisk {
     fn file(&self) -> PageFile {
-        PageFile::open(&*self.disk, PAGE_BYTES, 7).unwrap()
+        PageFile::open(&*self.disk, Open::Create, PAGE_BYTES, 7).unwrap()
     }
 }
 
@@ -230,7 +257,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
     let mut random = Random::new(Random::seed_from_environment());
     for frames in [8, 40, 400] {
         let disk = MemoryDisk::new();
-        let file = PageFile::open(&*disk, PAGE_BYTES, 7).unwrap();
+        let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
         let pool = Arc::new(PagePool::<WORDS>::new(file, frames, 1 << 20).unwrap());
         let root = pool.make_root(true).unwrap();
         let tree = PagedTree::of_root(root, pool.clone());
@@ -260,7 +287,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
             change(&mut random, &mut model);
             let images = pool.write_cut().unwrap();
             if random.below(4) == 0 {
-                pool.abandon_cut();
+                pool.abandon_cut(false);
             } else {
                 change(&mut random, &mut model);
                 pool.publish_cut();
@@ -269,7 +296,8 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
             change(&mut random, &mut model);
             // A crash at this moment.
             let Some((images, at_cut)) = &published else { continue };
-            let opened = Arc::new(PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, images).unwrap());
+            let opened =
+                Arc::new(PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, images, in_use(images)).unwrap());
             let found = PagedTree::of_root(pages.root, opened);
             assert_eq!(
                 all(&found, Direction::Forward),
@@ -287,7 +315,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
 #[test]
 fn a_checkpoint_goes_on_beside_changes() {
     let disk = MemoryDisk::new();
-    let file = PageFile::open(&*disk, PAGE_BYTES, 7).unwrap();
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
     let pool = Arc::new(PagePool::<WORDS>::new(file, 30, 1 << 20).unwrap());
     let root = pool.make_root(true).unwrap();
     let tree = PagedTree::of_root(root, pool.clone());
@@ -296,18 +324,19 @@ fn a_checkpoint_goes_on_beside_changes() {
     for number in 0..KEYS {
         insert(&tree, &number.to_be_bytes(), &[0; 100]);
     }
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when an assertion fails: else the scope waits for the threads for ever.
+        let _stop = StopOnDrop(&stop);
         for thread in 0..2 {
             let (tree, stop) = (&tree, &stop);
             scope.spawn(move || {
                 let mut random = Random::new(thread);
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     let key = (random.below(u64::from(KEYS)) as u32).to_be_bytes();
                     // All bytes of a row are the same, in each of its versions.
                     let fill = random.below(256) as u8;
-                    tree.change(&key, |leaf, at| leaf.set_row(at, &[fill; 100], EntryMarks::default()))
-                        .unwrap();
+                    tree.change(&key, &mut |entry| entry.set(&[fill; 100], EntryMarks::default())).unwrap();
                 }
             });
         }
@@ -316,13 +345,23 @@ fn a_checkpoint_goes_on_beside_changes() {
             pool.make_cut();
             let images = pool.write_cut().unwrap();
             pool.publish_cut();
-            let opened = Arc::new(PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, &images).unwrap());
+            let opened = Arc::new(
+                PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, &images, in_use(&images)).unwrap(),
+            );
             let found = PagedTree::of_root(pages.root, opened);
             for number in 0..KEYS {
                 let row = get(&found, &number.to_be_bytes()).expect("no row is deleted");
                 assert!(row.iter().all(|&byte| byte == row[0]), "a torn row: {row:?}");
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// Sets the flag when it is dropped.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -410,7 +410,7 @@ impl<'n, const W: usize> LatchedNode<'n, W> {
     }
 
     /// Raises the removal Lsn.
-    pub(super) fn raise_removal(&mut self, lsn: u64) {
+    pub(crate) fn raise_removal(&mut self, lsn: u64) {
         if self.removal.load(Ordering::Relaxed) < lsn {
             self.changed = true;
             self.node.removal.store(lsn, Ordering::Relaxed);

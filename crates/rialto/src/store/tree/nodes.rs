@@ -16,6 +16,10 @@ pub trait Nodes<const W: usize>: Send + Sync {
     type Missing;
     /// Why there is no further node.
     type Full;
+    /// Held while several nodes are changed together.
+    type Restructuring<'n>
+    where
+        Self: 'n;
 
     /// The node of this identifier, if it can be reached at once.
     fn at_hand(&self, id: u32) -> Option<Numbered<'_, W>>;
@@ -35,6 +39,10 @@ pub trait Nodes<const W: usize>: Send + Sync {
 
     /// A latched node is about to be changed. An error if what the change needs is not there.
     fn before_change(&self, node: &LatchedNode<'_, W>) -> Result<(), Self::Full>;
+
+    /// Called before the first of several nodes is latched that are changed together: a split or a merge, which is seen
+    /// wholly or not at all by whoever looks at all nodes.
+    fn begin_restructuring(&self) -> Self::Restructuring<'_>;
 
     /// A new node, latched, and its identifier.
     fn allocate(&self) -> Result<(u32, LatchedNode<'_, W>), Self::Full>;

@@ -44,7 +44,8 @@ impl<const W: usize> Node<W> {
 
 impl<const W: usize> LatchedNode<'_, W> {
     /// Makes the node what an image of it says. A leaf is guarded then: its guard may have been set after the image was
-    /// made.
+    /// made. A page with a claim stays in memory, so a claim in an image is of a transaction that has ended with an earlier
+    /// opening.
     pub(crate) fn load(&mut self, image: &[u8]) {
         self.removal.store(word(&image[REMOVAL]), Ordering::Relaxed);
         self.link.store(word(&image[LINK]), Ordering::Relaxed);
@@ -54,6 +55,9 @@ impl<const W: usize> LatchedNode<'_, W> {
         self.set_control(Control::of_word(word(&image[CONTROL])));
         if self.control().level() == 0 {
             self.guard();
+            if self.has_claims() {
+                self.end_claims();
+            }
         }
     }
 }

@@ -313,6 +313,8 @@ impl NodesInMemory {
 impl Nodes<MEMORY_WORDS> for NodesInMemory {
     type Missing = Infallible;
     type Full = Full;
+    /// No one looks at all nodes at one moment.
+    type Restructuring<'n> = ();
 
     #[inline(always)]
     fn at_hand(&self, id: u32) -> Option<Numbered<'_, MEMORY_WORDS>> {
@@ -338,6 +340,9 @@ impl Nodes<MEMORY_WORDS> for NodesInMemory {
     fn numbered(&self, number: u32) -> Option<&MemoryNode> {
         self.region.get(number)
     }
+
+    #[inline(always)]
+    fn begin_restructuring(&self) {}
 
     #[inline(always)]
     fn before_change(&self, _: &LatchedNode<'_, MEMORY_WORDS>) -> Result<(), Full> {

@@ -3,12 +3,14 @@
 //! The value of an entry says where its row lies:
 //!
 //! ```text
-//! 0..13 first word | 13..26 room in words | 26..42 bytes | 42 absent | 43 claimed | 44 overflow
+//! 0..13 first word | 13..26 room in words | 26..42 bytes | 42 absent | 43 claimed | 44 overflow | 45 taken over
 //! ```
 //!
 //! An *absent* entry is a placeholder, whose row has not been written yet. A *claimed* entry will be changed by the
-//! transaction that has claimed it. The row of an *overflow* entry says where the bytes are. The tree itself gives
-//! these marks no meaning: they go where their entries go.
+//! transaction that has claimed it. The row of an *overflow* entry says where the bytes are. That of an entry that is
+//! *taken over* has two parts: what it was when it was claimed, behind the length of that in two bytes, and what it is
+//! now. The tree itself gives these marks no meaning, and they go where their entries go, except that
+//! [`LatchedNode::end_claims`] takes back what claims have announced.
 //!
 //! A row may have more room than it needs, so that it can grow without a search for room. Compactions, splits and merges
 //! take the room of entries that are not claimed away.
@@ -27,6 +29,7 @@ pub struct RowAt {
     first: u16,
     room: u16,
     bytes: u16,
+    /// What else the entry says.
     pub marks: EntryMarks,
 }
 
@@ -39,6 +42,23 @@ pub struct EntryMarks {
     pub claimed: bool,
     /// Its row says where the bytes are.
     pub overflow: bool,
+    /// Its row has two parts.
+    pub taken_over: bool,
+}
+
+impl EntryMarks {
+    /// Of an entry that a transaction will change, and nothing else.
+    pub const CLAIMED: EntryMarks =
+        EntryMarks { absent: false, claimed: true, overflow: false, taken_over: false };
+
+    /// Of a placeholder.
+    pub const PLACEHOLDER: EntryMarks = EntryMarks { absent: true, ..EntryMarks::CLAIMED };
+}
+
+/// The two parts of the row of an entry that is taken over: what it was, and what it is now.
+pub(crate) fn parts_of_taken_over(row: &[u8]) -> (&[u8], &[u8]) {
+    let (length, parts) = row.split_first_chunk::<2>().expect("a row of two parts has a length");
+    parts.split_at(usize::from(u16::from_le_bytes(*length)))
 }
 
 const FIRST_BITS: u32 = 13;
@@ -54,11 +74,15 @@ impl RowAt {
 
     /// As an entry's value.
     pub(super) fn value(self) -> u64 {
-        let EntryMarks { absent, claimed, overflow } = self.marks;
+        let EntryMarks { absent, claimed, overflow, taken_over } = self.marks;
         u64::from(self.first)
             | u64::from(self.room) << FIRST_BITS
             | u64::from(self.bytes) << BYTES_AT
-            | (u64::from(absent) | u64::from(claimed) << 1 | u64::from(overflow) << 2) << MARKS_AT
+            | (u64::from(absent)
+                | u64::from(claimed) << 1
+                | u64::from(overflow) << 2
+                | u64::from(taken_over) << 3)
+                << MARKS_AT
     }
 
     #[inline(always)]
@@ -68,7 +92,7 @@ impl RowAt {
             first: (value & WORDS) as u16,
             room: (value >> FIRST_BITS & WORDS) as u16,
             bytes: (value >> BYTES_AT) as u16,
-            marks: EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2) },
+            marks: EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2), taken_over: mark(3) },
         }
     }
 
@@ -94,9 +118,9 @@ impl RowAt {
 }
 
 /// The longest row, in words, of a key of so many bytes: a node whose entries are two of the longest has room for a
-/// third.
+/// third. (One word is for the node's prefix. Each further word of it saves one in the tail of each entry.)
 pub const fn row_words_max(body_words: usize, key_bytes: usize) -> usize {
-    body_words / 3 - 2 - tail_words(key_bytes)
+    (body_words - 1) / 3 - 2 - tail_words(key_bytes)
 }
 
 /// Word `at` of the bytes of a row.
@@ -191,6 +215,33 @@ impl<const W: usize> LatchedNode<'_, W> {
         self.set_value(at, row.value());
     }
 
+    /// Whether a leaf has an entry that a transaction has claimed.
+    pub(crate) fn has_claims(&self) -> bool {
+        let control = self.control();
+        control.has_rows()
+            && control.level() == 0
+            && (0..control.count()).any(|at| self.row_at(at).marks.claimed)
+    }
+
+    /// Takes back what the claims in a leaf have announced: placeholders go, and what was taken over is as before. No
+    /// transaction has a claim any more.
+    pub(crate) fn end_claims(&mut self) {
+        for at in (0..self.control().count()).rev() {
+            let row = self.row_at(at);
+            let marks = EntryMarks { claimed: false, taken_over: false, ..row.marks };
+            match row.marks {
+                EntryMarks { absent: true, .. } => self.remove(at),
+                EntryMarks { taken_over: true, .. } => {
+                    let mut both = Vec::new();
+                    self.read_row(row, &mut both);
+                    self.set_row(at, parts_of_taken_over(&both).0, marks);
+                }
+                EntryMarks { claimed: true, .. } => self.set_marks(at, marks),
+                _ => {}
+            }
+        }
+    }
+
     /// Gives the row of entry `at` room for so many words, if the node has them. False, and no change, if not.
     fn enlarge_row(&mut self, at: usize, room: usize) -> bool {
         let (control, row) = (self.control(), self.row_at(at));
@@ -253,14 +304,32 @@ pub enum InsertRow {
 impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Looks `key` up, and appends its row to `row` if it is there.
     pub fn try_get_row(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow, N::Missing> {
-        let (probe, from) = (SearchKey::new(key), row.len());
-        loop {
+        let from = row.len();
+        self.try_find_with(key, |node, there| {
             row.truncate(from);
+            node.read_row(there, row);
+        })
+    }
+
+    /// Looks `key` up, without its row.
+    pub fn try_find_row(&self, key: &[u8]) -> Result<FoundRow, N::Missing> {
+        self.try_find_with(key, |_, _| {})
+    }
+
+    /// The same; `read` sees where the row of the key lies, maybe more than once, the last time as it is.
+    #[inline]
+    fn try_find_with(
+        &self,
+        key: &[u8],
+        mut read: impl FnMut(&Node<W>, RowAt),
+    ) -> Result<FoundRow, N::Missing> {
+        let probe = SearchKey::new(key);
+        loop {
             let Some(LeafOf { number, node, version, share }) = self.try_leaf(&probe)? else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             let marks = found.then(|| {
                 let there = node.row_at(at);
-                node.read_row(there, row);
+                read(node, there);
                 there.marks
             });
             let lsn = Lsn(node.removal.load(Ordering::Relaxed));
@@ -356,9 +425,10 @@ mod tests {
 
     #[test]
     fn a_value_says_where_a_row_lies() {
-        for marks in 0..8_u8 {
+        for marks in 0..16_u8 {
             let mark = |bit: u8| marks >> bit & 1 != 0;
-            let marks = EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2) };
+            let marks =
+                EntryMarks { absent: mark(0), claimed: mark(1), overflow: mark(2), taken_over: mark(3) };
             for (first, room, bytes) in [(0, 0, 0), (8_183, 8_184, 65_472), (17, 3, 20)] {
                 let row = RowAt::new(first, room, bytes, marks);
                 assert_eq!(RowAt::of_value(row.value()), row);

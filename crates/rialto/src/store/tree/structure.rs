@@ -86,11 +86,13 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
                 }
                 continue;
             };
+            let restructuring = self.nodes.begin_restructuring();
             let Some(mut parent) = self.latch_to_change(parent.node, parent.version)? else { continue };
             if self.split_child(&mut parent, fences, &probe)? {
                 return Ok(());
             }
             drop(parent);
+            drop(restructuring);
             self.split(level + 1, key)?;
         }
     }
@@ -129,6 +131,7 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Moves the root's entries, if it is of `level`, into two new children. False, and no change, if it is not.
     #[inline(never)]
     fn grow(&self, level: u8, key: &[u8]) -> Result<bool, StoppedIn<N, W>> {
+        let _restructuring = self.nodes.begin_restructuring();
         let mut root = self.lock(self.root)?;
         let control = root.control();
         if control.level() != level {
@@ -166,6 +169,7 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
             let probe = SearchKey::new(key);
             let Ok(Some(parent)) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
+            let restructuring = self.nodes.begin_restructuring();
             let Ok(latched) = self.latch_to_change(parent.node, parent.version) else { return merged };
             let Some(mut parent) = latched else { continue };
             if parent.control().count() == 1 {
@@ -175,6 +179,7 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
                 }
                 // The child has no sibling under this parent: the parent has to find a sibling for itself first.
                 drop(parent);
+                drop(restructuring);
                 if !self.merge(level + 1, key) {
                     return merged;
                 }
@@ -183,6 +188,7 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
             let joined = self.merge_child(&mut parent, fences, &probe);
             let control = parent.control();
             drop(parent);
+            drop(restructuring);
             let Some(joined) = joined else { return merged };
             merged = true;
             if wants_merge(control) {

@@ -19,9 +19,22 @@ impl<const W: usize> PagePool<W> {
         }
     }
 
+    /// A page is about to be changed, or freed.
+    #[inline(always)]
+    pub(super) fn note_change(&self, node: &LatchedNode<'_, W>) {
+        let cut = self.cut.load(Ordering::Relaxed);
+        let since = node.changed_since.load(Ordering::Relaxed);
+        if since != 0 && since < cut {
+            self.copy_for_cut(node);
+        }
+        if since != cut {
+            node.changed_since.store(cut, Ordering::Relaxed);
+        }
+    }
+
     /// Copies a page as it was at the cut, before its first change since.
     #[cold]
-    pub(super) fn copy_for_cut(&self, node: &LatchedNode<'_, W>) {
+    fn copy_for_cut(&self, node: &LatchedNode<'_, W>) {
         if let Some(cut) = &mut *self.in_progress.lock() {
             let mut image = vec![0; Node::<W>::BYTES].into_boxed_slice();
             node.save(&mut image);
@@ -34,9 +47,10 @@ impl<const W: usize> PagePool<W> {
         self.lists.lock().space.forget_older();
     }
 
-    /// Makes the cut of a checkpoint. Meanwhile no page changes whose change is not whole by itself: no commit is applied,
-    /// and no page is split or merged.
+    /// Makes the cut of a checkpoint. No commit is applied meanwhile. (What operations do before their commit is taken back
+    /// when an image is read by another opening; and no page is split or merged at this moment.)
     pub fn make_cut(&self) {
+        let _no_restructuring = self.restructuring.write();
         let mut in_progress = self.in_progress.lock();
         let mut lists = self.lists.lock();
         *in_progress = Some(PageCut::new(lists.numbers.end()));
@@ -87,7 +101,7 @@ impl<const W: usize> PagePool<W> {
     }
 
     /// Writes images, and gives where each is.
-    fn write_images(&self, images: &mut [u8], purpose: Purpose) -> Result<Vec<Saved>> {
+    pub(in super::super) fn write_images(&self, images: &mut [u8], purpose: Purpose) -> Result<Vec<Saved>> {
         let bytes = Node::<W>::BYTES;
         let (mut saved, mut done) = (Vec::new(), 0);
         while done < images.len() {
@@ -119,9 +133,11 @@ impl<const W: usize> PagePool<W> {
             together.into_iter().zip(self.write_images(images, Purpose::Cut)?)
         {
             match self.frames.node(frame).upgrade(version) {
-                Some(latched) => self.save(&latched, page, saved, Purpose::Cut),
-                // It has changed since, or left, or another thread has latched it.
-                None => self.note_written(page, saved),
+                Some(latched) if latched.changed_since.load(Ordering::Relaxed) != 0 => {
+                    self.save(&latched, page, saved, Purpose::Cut);
+                }
+                // It has changed since, or left, or was written by another thread, or another thread has latched it.
+                _ => self.note_written(page, saved),
             }
         }
         Ok(())
@@ -161,37 +177,48 @@ impl<const W: usize> PagePool<W> {
     /// Where the image of each page is as of the cut, once all are written.
     fn images_of_cut(&self) -> Vec<Option<Saved>> {
         let end = self.in_progress.lock().as_ref().map_or(0, |cut| cut.end);
-        let image = |page| loop {
+        let image = |page| {
             // The newest image first: it is noted before it is superseded.
-            let newest = match self.map.find(page) {
-                Whereabouts::Free => None,
-                Whereabouts::OnDisk(saved) => Some(saved),
-                Whereabouts::Resident(frame) => {
-                    Saved::of_word(self.frames.node(frame).saved.load(Ordering::Acquire))
-                }
-            };
+            let newest = self.newest_image(page);
             let noted = self.in_progress.lock().as_ref().and_then(|cut| cut.noted(page));
-            if let Some(noted) = noted {
-                return noted;
-            }
-            if self.map.find(page) == newest.map_or(Whereabouts::Free, Whereabouts::OnDisk)
-                || matches!(self.map.find(page), Whereabouts::Resident(_))
-            {
-                return newest;
-            }
+            noted.unwrap_or(newest)
         };
         (0..end).map(|page| image(PageId(page))).collect()
+    }
+
+    /// Where the newest image of a page is, if it has one.
+    fn newest_image(&self, page: PageId) -> Option<Saved> {
+        loop {
+            match self.map.find(page) {
+                Whereabouts::Free => return None,
+                Whereabouts::OnDisk(saved) => return Some(saved),
+                Whereabouts::Resident(frame) => {
+                    let node = self.frames.node(frame);
+                    let Some(version) = node.latch.read() else { continue };
+                    let saved = Saved::of_word(node.saved.load(Ordering::Relaxed));
+                    // The page may have left, and the frame have another one.
+                    let is_its_own = node.link.load(Ordering::Relaxed) as u32 == page.0;
+                    if is_its_own && node.latch.validate(version) {
+                        return saved;
+                    }
+                }
+            }
+        }
     }
 
     /// The checkpoint is complete: what it has published is in force.
     pub fn publish_cut(&self) {
         *self.in_progress.lock() = None;
-        self.lists.lock().space.publish_cut();
+        let mut lists = self.lists.lock();
+        lists.space.publish_cut();
+        // No address is taken under this latch. If the file cannot be cut it stays as long as it is.
+        _ = self.file.cut_to(lists.space.end());
     }
 
-    /// The checkpoint is given up. Pages that it has written stay so; the next one writes the others.
-    pub fn abandon_cut(&self) {
+    /// The checkpoint is given up. Pages that it has written stay so; the next one writes the others. A home block may name
+    /// what was written.
+    pub fn abandon_cut(&self, may_be_named: bool) {
         *self.in_progress.lock() = None;
-        self.lists.lock().space.abandon_cut();
+        self.lists.lock().space.abandon_cut(may_be_named);
     }
 }

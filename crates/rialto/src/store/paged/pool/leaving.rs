@@ -25,39 +25,31 @@ struct Leaving {
 }
 
 impl<const W: usize> PagePool<W> {
-    /// Lets some pages leave, and writes those of them that have changed. Returns when there are free frames.
+    /// Lets some pages leave, and writes those of them that have changed. Returns when so many frames are free.
     ///
     /// # Errors
     /// Of a write; [`NoFrame::NoneFree`] if no page can leave.
-    pub fn make_room(&self) -> Result<()> {
+    pub fn make_room(&self, frames: usize) -> Result<()> {
         let mut buffers = self.leaving.lock();
-        loop {
-            if !self.lists.lock().free.is_empty() {
-                return Ok(());
-            }
-            let is_busy = self.let_some_leave(&mut buffers)?;
-            if !is_busy && self.lists.lock().free.is_empty() {
-                return Err(self.error_of(&NoFrame::NoneFree));
+        while self.lists.lock().free.len() < frames {
+            match self.let_some_leave(&mut buffers)? {
+                Round::SomeLeft => {}
+                Round::SomeBusy => std::thread::yield_now(),
+                Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
         }
+        Ok(())
     }
 
-    /// One round of it. Gives whether a page stays only because a thread is changing it.
-    fn let_some_leave(&self, buffers: &mut Buffers) -> Result<bool> {
+    fn let_some_leave(&self, buffers: &mut Buffers) -> Result<Round> {
         let (mut kept, mut leaving) = (Vec::new(), Vec::new());
         let (mut freed, mut is_busy) = (0, false);
         let most = self.frames.count() as usize;
         while freed + leaving.len() < WRITTEN_TOGETHER.min(most.div_ceil(4)) && kept.len() < most {
             let Some(victim) = self.lists.lock().replacement.victim(&self.frames) else { break };
-            match self.try_leave(victim) {
+            match self.try_leave(victim, buffers, leaving.len()) {
                 Leave::Left => freed += 1,
-                Leave::Changed(page) => match self.save_for_leaving(victim, page, buffers, leaving.len()) {
-                    Some(saved) => leaving.push(saved),
-                    None => {
-                        is_busy = true;
-                        kept.push(victim);
-                    }
-                },
+                Leave::Changed(written) => leaving.push(written),
                 Leave::Busy => {
                     is_busy = true;
                     kept.push(victim);
@@ -65,67 +57,71 @@ impl<const W: usize> PagePool<W> {
                 Leave::Stays => kept.push(victim),
             }
         }
-        let count = kept.len();
+        let (stay, to_write) = (kept.len(), leaving.len());
         let written = self.write_leaving(buffers, leaving, &mut kept);
-        is_busy |= kept.len() > count;
+        freed += to_write - (kept.len() - stay);
+        is_busy |= kept.len() > stay;
         let mut lists = self.lists.lock();
         kept.into_iter().for_each(|victim| lists.replacement.keep(victim));
-        written.map(|()| is_busy)
+        // A frame that is neither free nor in a queue is another thread's, which is about to put a page there.
+        is_busy |= lists.free.len() + lists.replacement.len() < most;
+        written.map(|()| match (freed, is_busy) {
+            (0, false) => Round::AllStay,
+            (0, true) => Round::SomeBusy,
+            _ => Round::SomeLeft,
+        })
     }
 
-    /// Lets a page leave whose image is in the page file.
-    fn try_leave(&self, victim: Victim) -> Leave {
+    /// Lets a page leave whose image is in the page file. That of another page is copied to this position of the buffer.
+    fn try_leave(&self, victim: Victim, buffers: &mut Buffers, position: usize) -> Leave {
         let node = self.frames.node(victim.frame);
         if node.latch.is_free() {
             // Its page was freed while the frame was in a queue.
             self.lists.lock().free.push(victim.frame);
             return Leave::Left;
         }
-        let Some(version) = node.latch.try_read() else { return Leave::Busy };
+        // Without a latch, since pages that are used are not disturbed by it.
         if node.pins.load(Ordering::Relaxed) != 0 {
             return Leave::Stays;
         }
-        let page = PageId(node.link.load(Ordering::Relaxed) as u32);
-        if node.changed_since.load(Ordering::Relaxed) != 0 {
-            return Leave::Changed(page);
+        let Some(version) = node.latch.try_read() else { return Leave::Busy };
+        let Some(latched) = node.upgrade(version) else { return Leave::Busy };
+        if self.stays(&latched) {
+            return Leave::Stays;
         }
-        match node.upgrade(version) {
-            Some(latched) => self.leave(victim, page, latched),
-            None => Leave::Busy,
+        let page = PageId(latched.link.load(Ordering::Relaxed) as u32);
+        let saved = Saved::of_word(latched.saved.load(Ordering::Relaxed));
+        match saved.filter(|_| latched.changed_since.load(Ordering::Relaxed) == 0) {
+            Some(saved) => {
+                self.leave(victim, page, saved, latched);
+                Leave::Left
+            }
+            None => {
+                let bytes = Node::<W>::BYTES;
+                latched.save(&mut buffers.images[position * bytes..][..bytes]);
+                Leave::Changed(Leaving { victim, page, version })
+            }
         }
     }
 
-    /// The same for a page that is latched, and whose version is that of its image.
-    fn leave(&self, victim: Victim, page: PageId, latched: LatchedNode<'_, W>) -> Leave {
+    /// Whether a latched page is pinned, has claimed entries, or has a child in a frame.
+    fn stays(&self, latched: &LatchedNode<'_, W>) -> bool {
         // Before a pin is seen or not: see the module's page.
         fence(Ordering::SeqCst);
-        let is_held = latched.pins.load(Ordering::Relaxed) != 0;
-        let has_child_here =
-            latched.children().any(|child| matches!(self.map.find(PageId(child)), Whereabouts::Resident(_)));
-        let saved = Saved::of_word(latched.saved.load(Ordering::Relaxed));
-        let Some(saved) = saved.filter(|_| !is_held && !has_child_here) else { return Leave::Stays };
+        latched.pins.load(Ordering::Relaxed) != 0
+            || latched.has_claims()
+            || latched
+                .children()
+                .any(|child| matches!(self.map.find(PageId(child)), Whereabouts::Resident(_)))
+    }
+
+    /// The page leaves; this is its newest image.
+    fn leave(&self, victim: Victim, page: PageId, saved: Saved, latched: LatchedNode<'_, W>) {
         self.map.set(page, Whereabouts::OnDisk(saved));
         latched.retire();
         let mut lists = self.lists.lock();
         lists.replacement.leave(victim, page);
         lists.free.push(victim.frame);
-        Leave::Left
-    }
-
-    /// Copies the page's image to the buffer, if no thread changes it meanwhile.
-    fn save_for_leaving(
-        &self,
-        victim: Victim,
-        page: PageId,
-        buffers: &mut Buffers,
-        position: usize,
-    ) -> Option<Leaving> {
-        let node = self.frames.node(victim.frame);
-        let version = node.latch.try_read()?;
-        let (from, bytes) = (position * Node::<W>::BYTES, Node::<W>::BYTES);
-        node.save(&mut buffers.images[from..from + bytes]);
-        let is_whole = node.latch.validate(version) && node.link.load(Ordering::Relaxed) as u32 == page.0;
-        is_whole.then_some(Leaving { victim, page, version })
     }
 
     /// Writes pages, and lets them leave. Those that have changed meanwhile, or are used, go to `kept`.
@@ -140,8 +136,11 @@ impl<const W: usize> PagePool<W> {
         let mut leaving = leaving.into_iter().enumerate().peekable();
         while let Some(&(first, _)) = leaving.peek() {
             let most = leaving.len() as u32;
-            let run = self.lists.lock().space.take(Purpose::Current, most);
-            let Some(run) = run.filter(|_| outcome.is_ok()) else {
+            let run = match &outcome {
+                Ok(()) => self.lists.lock().space.take(Purpose::Current, most),
+                Err(_) => None,
+            };
+            let Some(run) = run else {
                 kept.extend(leaving.map(|(_, leaving)| leaving.victim));
                 return outcome;
             };
@@ -173,16 +172,33 @@ impl<const W: usize> PagePool<W> {
             self.lists.lock().space.give_back(Purpose::Current, saved.address);
             return false;
         };
+        if latched.changed_since.load(Ordering::Relaxed) == 0 {
+            // A checkpoint has written the same image meanwhile, and relies on its own.
+            self.lists.lock().space.give_back(Purpose::Current, saved.address);
+            return false;
+        }
         self.save(&latched, leaving.page, saved, Purpose::Current);
-        matches!(self.leave(leaving.victim, leaving.page, latched), Leave::Left)
+        let leaves = !self.stays(&latched);
+        if leaves {
+            self.leave(leaving.victim, leaving.page, saved, latched);
+        }
+        leaves
     }
+}
+
+/// What became of the pages that were to leave together.
+enum Round {
+    SomeLeft,
+    /// None left, and some only because a thread was using them.
+    SomeBusy,
+    AllStay,
 }
 
 /// Whether a page has left its frame.
 enum Leave {
     Left,
-    /// This page has changed since its image was written.
-    Changed(PageId),
+    /// It has changed since its image was written, and leaves when it is written again.
+    Changed(Leaving),
     /// A thread is changing it.
     Busy,
     /// It is pinned, has claimed entries, or has a child in a frame.

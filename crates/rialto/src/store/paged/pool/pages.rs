@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockReadGuard;
+
 use super::super::file_space::Purpose;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::{MissingPage, NoFrame, PagePool};
@@ -49,6 +51,7 @@ impl<const W: usize> Pages<W> {
 impl<const W: usize> Nodes<W> for Pages<W> {
     type Missing = MissingPage;
     type Full = NoFrame;
+    type Restructuring<'n> = RwLockReadGuard<'n, ()>;
 
     #[inline(always)]
     fn at_hand(&self, id: u32) -> Option<Numbered<'_, W>> {
@@ -92,15 +95,12 @@ impl<const W: usize> Nodes<W> for Pages<W> {
     }
 
     fn before_change(&self, node: &LatchedNode<'_, W>) -> std::result::Result<(), NoFrame> {
-        let cut = self.0.cut.load(Ordering::Relaxed);
-        let since = node.changed_since.load(Ordering::Relaxed);
-        if since != 0 && since < cut {
-            self.0.copy_for_cut(node);
-        }
-        if since != cut {
-            node.changed_since.store(cut, Ordering::Relaxed);
-        }
+        self.0.note_change(node);
         Ok(())
+    }
+
+    fn begin_restructuring(&self) -> RwLockReadGuard<'_, ()> {
+        self.0.restructuring.read()
     }
 
     fn allocate(&self) -> std::result::Result<(u32, LatchedNode<'_, W>), NoFrame> {
@@ -113,6 +113,7 @@ impl<const W: usize> Nodes<W> for Pages<W> {
             matches!(pool.map.find(PageId(id)), Whereabouts::Resident(_)),
             "it is latched in a frame"
         );
+        pool.note_change(&node);
         let saved = Saved::of_word(node.saved.load(Ordering::Relaxed));
         pool.note_superseded(PageId(id), saved);
         pool.map.set(PageId(id), Whereabouts::Free);

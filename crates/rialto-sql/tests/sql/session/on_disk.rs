@@ -1,0 +1,47 @@
+//! Disk-resident tables.
+
+use rialto_sql::{Session, SqlState};
+
+use super::{database, try_run};
+
+fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
+    try_run(session, sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+#[test]
+fn a_transaction_uses_tables_on_disk_and_in_memory() {
+    let mut session = Session::new(database(), "someone", "here");
+    run(
+        &mut session,
+        "create table old (id bigint primary key, what text unique) with (residence = 'disk', fillfactor = 90)",
+    );
+    run(&mut session, "create table new (id bigint primary key, what text) with (residence = memory)");
+    run(&mut session, "insert into new select n, 'n' || n from generate_series(1, 500) n");
+    for end in ["rollback", "commit"] {
+        run(&mut session, "begin");
+        run(&mut session, "insert into old select n, 'n' || n from generate_series(1, 300) n");
+        run(&mut session, "delete from new where id <= 300");
+        assert_eq!(run(&mut session, "select count(*) from old"), [["300"]]);
+        run(&mut session, end);
+    }
+    assert_eq!(run(&mut session, "select count(*) from old"), [["300"]]);
+    assert_eq!(run(&mut session, "select count(*) from new"), [["200"]]);
+    assert_eq!(run(&mut session, "select id from old where what = 'n77'"), [["77"]]);
+    run(&mut session, "update old set what = 'm' || id where id between 10 and 12");
+    assert_eq!(
+        run(&mut session, "select id from old where what > 'm' and what < 'n' order by id desc"),
+        [["12"], ["11"], ["10"]]
+    );
+    let refused = |session: &mut Session, sql: &str| try_run(session, sql, &[]).unwrap_err();
+    let duplicate = refused(&mut session, "insert into old values (1000, 'n77')");
+    assert_eq!(duplicate.sqlstate, SqlState::UniqueViolation);
+    run(&mut session, "truncate old");
+    assert_eq!(run(&mut session, "select count(*) from old"), [["0"]]);
+    let not_built = refused(&mut session, "create index on old (what)");
+    assert_eq!(not_built.sqlstate, SqlState::FeatureNotSupported);
+    assert!(not_built.message.contains("disk-resident table \"old\""), "{}", not_built.message);
+    let wrong = refused(&mut session, "create table t (a int) with (residence = 'tape')");
+    assert_eq!(wrong.sqlstate, SqlState::InvalidParameterValue);
+    assert!(wrong.message.contains("expected \"memory\" or \"disk\", found \"tape\""), "{}", wrong.message);
+    run(&mut session, "drop table old");
+}

@@ -1,0 +1,231 @@
+//! [`DiskTables`]: the disk-resident tables of a database.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
+use super::paged_table::PagedTable;
+use super::published::{PublishedAt, PublishedTable};
+use crate::error::Result;
+use crate::ids::{HeapId, IndexId};
+use crate::io::Disk;
+
+/// How the pages of a database are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageOptions {
+    /// The bytes of a page, where there is none yet.
+    pub page_bytes: usize,
+    /// The bytes that pages in memory take.
+    pub cache_bytes: u64,
+    /// Whether nothing is written: no table is made, and none is changed.
+    pub is_read_only: bool,
+}
+
+impl Default for PageOptions {
+    fn default() -> PageOptions {
+        PageOptions {
+            page_bytes: PAGE_BYTES_BY_DEFAULT,
+            cache_bytes: CACHE_BYTES_BY_DEFAULT,
+            is_read_only: false,
+        }
+    }
+}
+
+/// The bytes of a page, where nothing else is chosen.
+pub(crate) const PAGE_BYTES_BY_DEFAULT: usize = 16 << 10;
+
+/// The bytes that pages in memory take, where nothing else is chosen.
+pub(crate) const CACHE_BYTES_BY_DEFAULT: u64 = 256 << 20;
+
+/// What a home block says of the pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PagesAt {
+    pub page_bytes: u32,
+    pub at: PublishedAt,
+}
+
+/// The disk-resident tables of a database, and their pages. There is no page file before there is such a table.
+pub(crate) struct DiskTables {
+    disk: Arc<dyn Disk>,
+    /// Of the checksums of images.
+    seed: u64,
+    options: PageOptions,
+    state: Mutex<DiskTablesState>,
+    /// Tables that nothing uses any more. Their pages are freed between commits, since that reads them.
+    gone: Arc<Mutex<Vec<PagedTable>>>,
+}
+
+#[derive(Default)]
+struct DiskTablesState {
+    store: Option<Arc<dyn PageStore>>,
+    /// All that have pages: also those of transactions in progress, and those that are gone and not freed yet.
+    tables: HashMap<HeapId, PagedTable>,
+}
+
+impl DiskTables {
+    /// Of a database without pages.
+    pub fn new(disk: Arc<dyn Disk>, seed: u64, options: PageOptions) -> DiskTables {
+        DiskTables { disk, seed, options, state: Mutex::default(), gone: Arc::default() }
+    }
+
+    /// Of a database whose pages are as a checkpoint has left them. What another checkpoint has written stays as it is, while
+    /// its home block is in force too.
+    ///
+    /// # Errors
+    /// Those of the disk; [`Error::Corrupt`](crate::Error::Corrupt).
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        seed: u64,
+        options: PageOptions,
+        (current, other): (PagesAt, Option<PagesAt>),
+    ) -> Result<DiskTables> {
+        let tables = DiskTables::new(disk, seed, options);
+        let in_force = PagesInForce { current: current.at, other: other.map(|other| other.at) };
+        let (store, published) = page_store::open(tables.room(current.page_bytes as usize), in_force)?;
+        let mut state = tables.state.lock();
+        for table in &published {
+            state
+                .tables
+                .insert(table.heap, PagedTable::of_published(&*store, table, Arc::downgrade(&tables.gone)));
+        }
+        state.store = Some(store);
+        drop(state);
+        Ok(tables)
+    }
+
+    fn room(&self, page_bytes: usize) -> PageRoom<'_> {
+        let PageOptions { cache_bytes, is_read_only, .. } = self.options;
+        PageRoom { disk: &*self.disk, page_bytes, seed: self.seed, cache_bytes, is_read_only }
+    }
+
+    /// The table with this storage.
+    pub fn find(&self, heap: HeapId) -> Option<PagedTable> {
+        self.state.lock().tables.get(&heap).cloned()
+    }
+
+    /// Whether nothing is written.
+    pub fn is_read_only(&self) -> bool {
+        self.options.is_read_only
+    }
+
+    /// The table with this storage, or an empty one with these indexes.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn find_or_make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
+        let mut state = self.state.lock();
+        if let Some(table) = state.tables.get(&heap) {
+            return Ok(table.clone());
+        }
+        let store = match &state.store {
+            Some(store) => store.clone(),
+            None => {
+                let store = page_store::create(self.room(self.options.page_bytes))?;
+                self.disk.sync_directory()?;
+                state.store.insert(store).clone()
+            }
+        };
+        let table = PagedTable::make(&*store, heap, indexes, Arc::downgrade(&self.gone))?;
+        state.tables.insert(heap, table.clone());
+        Ok(table)
+    }
+
+    /// Lets go of all tables but those with this storage: an opening has found that no table has theirs.
+    pub fn keep_only(&self, is_kept: impl Fn(HeapId) -> bool) {
+        let state = self.state.lock();
+        state.tables.values().filter(|table| !is_kept(table.heap())).for_each(PagedTable::discard);
+    }
+
+    /// Whether there are any.
+    pub fn has_tables(&self) -> bool {
+        let gone: Vec<HeapId> = self.gone.lock().iter().map(PagedTable::heap).collect();
+        self.state.lock().tables.keys().any(|heap| !gone.contains(heap))
+    }
+
+    /// Frees the pages of tables that are gone.
+    pub fn free_gone(&self) {
+        let gone = std::mem::take(&mut *self.gone.lock());
+        for table in gone {
+            if self.state.lock().tables.remove(&table.heap()).is_some() {
+                table.free();
+            }
+        }
+    }
+
+    /// What has happened to the pages; `None` if there are none.
+    pub fn stats(&self) -> Option<PageStats> {
+        self.state.lock().store.as_ref().map(|store| store.stats())
+    }
+
+    /// Begins the checkpoint of the pages, if there are any. The home block that named what the checkpoint before the last
+    /// has written is retired, or `older_is_kept`.
+    pub fn begin_checkpoint(&self, older_is_kept: bool) -> Option<PageCheckpoint<'_>> {
+        let store = self.state.lock().store.clone()?;
+        if !older_is_kept {
+            store.begin_checkpoint();
+        }
+        Some(PageCheckpoint { tables: self, store, cut: None, end: CheckpointEnd::GivenUp })
+    }
+}
+
+/// A checkpoint of the pages. If it is dropped before it is complete, it is given up.
+pub(crate) struct PageCheckpoint<'a> {
+    tables: &'a DiskTables,
+    store: Arc<dyn PageStore>,
+    /// The tables as of the cut.
+    cut: Option<Vec<PublishedTable>>,
+    /// How it ends if it is dropped now.
+    end: CheckpointEnd,
+}
+
+/// How a checkpoint of the pages ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CheckpointEnd {
+    GivenUp,
+    /// The write of the home block that names it has begun.
+    Unknown,
+    Complete,
+}
+
+impl PageCheckpoint<'_> {
+    /// Makes the cut. No commit is applied meanwhile.
+    pub fn cut(&mut self) {
+        // No table is made or freed meanwhile.
+        let state = self.tables.state.lock();
+        self.store.make_cut();
+        self.cut = Some(state.tables.values().map(PagedTable::published).collect());
+    }
+
+    /// Writes the pages as of the cut.
+    ///
+    /// # Errors
+    /// Those of the disk. Then the checkpoint has failed.
+    pub fn write(&mut self) -> Result<PagesAt> {
+        let tables = self.cut.clone().unwrap_or_default();
+        let at = self.store.write_cut(tables)?;
+        Ok(PagesAt { page_bytes: self.store.stats().page_bytes as u32, at })
+    }
+
+    /// A home block that names what was written is about to be written.
+    pub fn begin_naming(&mut self) {
+        self.end = CheckpointEnd::Unknown;
+    }
+
+    /// That home block is written.
+    pub fn complete(mut self) {
+        self.end = CheckpointEnd::Complete;
+    }
+}
+
+impl Drop for PageCheckpoint<'_> {
+    fn drop(&mut self) {
+        match self.end {
+            _ if self.cut.is_none() => {}
+            CheckpointEnd::GivenUp => self.store.abandon_cut(false),
+            CheckpointEnd::Unknown => self.store.abandon_cut(true),
+            CheckpointEnd::Complete => self.store.publish_cut(),
+        }
+    }
+}

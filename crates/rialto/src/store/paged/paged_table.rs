@@ -1,0 +1,683 @@
+//! [`PagedTable`]: the rows and the index entries of a table, in trees of pages.
+//!
+//! | tree | key | row |
+//! |---|---|---|
+//! | primary | a primary key | the row's body; or where a long body is ([`LongBody`]) |
+//! | one for each secondary index | a key of the index | the primary key of the row that has it |
+//! | long bodies | a number of a body, a number of a part | the part |
+//!
+//! # Claims
+//!
+//! What a transaction will change at its commit it *claims* before: a claimed entry, and with it the way to it, stays in
+//! memory. So a commit and an abort read nothing (I10). The entries that a commit will add are there as *placeholders*,
+//! with all the room that they will need.
+//!
+//! A transaction claims a row only while it holds the row's exclusive lock, and an entry only while it holds that of the
+//! entry's row. So there is one claim at a time, and a bit for it suffices. A page that is read again by another opening
+//! loses its claims and placeholders (`LatchedNode::end_claims`).
+//!
+//! # Locations
+//!
+//! A row's location says where its *body* is: in the primary tree, or in the long body of a number. The primary key says where
+//! in the primary tree. A long body never changes; a changed row has another one. So a reader without a lock never sees parts
+//! of two.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::long_body::{LongBody, PART_KEY_BYTES, part_key};
+use super::page_store::PageStore;
+use super::paged_tree::{LatchedEntry, RowTree};
+use super::published::PublishedTable;
+use crate::error::{Error, Result};
+use crate::ids::{HeapId, IndexId, Lsn};
+use crate::row::WhichIndex;
+use crate::store::tree::{
+    Admit, Batch, Direction, EntryMarks, Guard, InsertRow, Leaf, More, NewRow, ScanRange, parts_of_taken_over,
+};
+use crate::store::{Followed, RowLocation};
+
+/// The trees of a table.
+#[derive(Clone)]
+pub(crate) struct PagedTable {
+    heap: HeapId,
+    rows: Arc<AtomicU64>,
+    primary: Arc<dyn RowTree>,
+    long_bodies: Arc<dyn RowTree>,
+    /// The highest number of a long body.
+    last_long: Arc<AtomicU64>,
+    /// As in [`Schema::indexes`](crate::row::Schema::indexes).
+    secondaries: Vec<Arc<dyn RowTree>>,
+    /// The roots of the trees.
+    roots: Arc<TableRoots>,
+    /// Where it goes when nothing uses it any more.
+    gone: Weak<Mutex<Vec<PagedTable>>>,
+}
+
+/// The roots of the trees of a table.
+#[derive(Debug)]
+struct TableRoots {
+    primary: u32,
+    long_bodies: u32,
+    secondaries: Vec<(IndexId, u32)>,
+}
+
+/// What was found of a primary key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FoundInPages {
+    /// The location of its row, or of the placeholder of the row.
+    pub location: Option<RowLocation>,
+    /// Whether the row has not come yet.
+    pub is_absent: bool,
+    pub leaf: Leaf,
+    /// What a reader depends on, whether there is a row or not (I3).
+    pub lsn: Lsn,
+}
+
+/// The result of putting an entry into a secondary index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EnteredInPages {
+    Done,
+    /// The key leads to this row already; nothing changed.
+    Own,
+    /// The key leads to another row; nothing changed.
+    Other,
+    /// A lock on an interval forbids the entry; nothing changed.
+    Refused,
+}
+
+/// The result of a step that changes claimed entries only: it reads no page, and needs no frame.
+fn in_memory<T>(done: Result<T>) -> T {
+    done.unwrap_or_else(|error| unreachable!("a claimed entry is in memory: {error}"))
+}
+
+impl PagedTable {
+    /// The table that a checkpoint has published.
+    pub fn of_published(
+        store: &dyn PageStore,
+        published: &PublishedTable,
+        gone: Weak<Mutex<Vec<PagedTable>>>,
+    ) -> PagedTable {
+        PagedTable {
+            heap: published.heap,
+            rows: Arc::new(AtomicU64::new(published.rows)),
+            primary: store.tree(published.primary),
+            long_bodies: store.tree(published.long_bodies),
+            last_long: Arc::new(AtomicU64::new(published.last_long)),
+            secondaries: published.secondaries.iter().map(|&(_, root)| store.tree(root)).collect(),
+            roots: Arc::new(TableRoots {
+                primary: published.primary,
+                long_bodies: published.long_bodies,
+                secondaries: published.secondaries.clone(),
+            }),
+            gone,
+        }
+    }
+
+    /// An empty table with these indexes.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn make(
+        store: &dyn PageStore,
+        heap: HeapId,
+        indexes: &[IndexId],
+        gone: Weak<Mutex<Vec<PagedTable>>>,
+    ) -> Result<PagedTable> {
+        let mut trees = Vec::new();
+        for _ in 0..2 + indexes.len() {
+            match store.make_tree() {
+                Ok(tree) => trees.push(tree),
+                Err(error) => {
+                    trees.iter().for_each(|(_, tree)| tree.discard());
+                    return Err(error);
+                }
+            }
+        }
+        let published = PublishedTable {
+            heap,
+            rows: 0,
+            last_long: 0,
+            primary: trees[0].0,
+            long_bodies: trees[1].0,
+            secondaries: indexes.iter().copied().zip(trees[2..].iter().map(|(root, _)| *root)).collect(),
+        };
+        Ok(PagedTable::of_published(store, &published, gone))
+    }
+
+    /// What a checkpoint says of it.
+    pub fn published(&self) -> PublishedTable {
+        PublishedTable {
+            heap: self.heap,
+            rows: self.rows(),
+            last_long: self.last_long.load(Ordering::Relaxed),
+            primary: self.roots.primary,
+            long_bodies: self.roots.long_bodies,
+            secondaries: self.roots.secondaries.clone(),
+        }
+    }
+
+    /// The identifier of the rows' storage.
+    pub fn heap(&self) -> HeapId {
+        self.heap
+    }
+
+    /// The number of rows, exact while nothing changes the table.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Counts rows that came or went.
+    pub fn count_rows(&self, change: i64) {
+        self.rows.fetch_add(change as u64, Ordering::Relaxed);
+    }
+
+    /// How many secondary indexes there are.
+    pub fn secondaries(&self) -> usize {
+        self.secondaries.len()
+    }
+
+    fn tree(&self, which: WhichIndex) -> &dyn RowTree {
+        match which {
+            WhichIndex::Primary => &*self.primary,
+            WhichIndex::Secondary(position) => &*self.secondaries[position],
+        }
+    }
+
+    /// The table is not used any more. Its pages are freed later.
+    pub fn discard(&self) {
+        if let Some(gone) = self.gone.upgrade() {
+            gone.lock().push(self.clone());
+        }
+    }
+
+    /// Frees all of its pages, which reads them.
+    pub fn free(&self) {
+        self.primary.discard();
+        self.long_bodies.discard();
+        self.secondaries.iter().for_each(|tree| tree.discard());
+    }
+}
+
+/// Reads. Each may read the disk.
+impl PagedTable {
+    /// Looks a primary key up.
+    pub fn find(&self, key: &[u8]) -> Result<FoundInPages> {
+        let mut row = Vec::new();
+        loop {
+            let found = self.primary.find(key)?;
+            let location = match found.marks {
+                Some(marks) if marks.overflow => {
+                    let again = self.primary.get(key, &mut row)?;
+                    if again.marks != found.marks || again.leaf != found.leaf {
+                        continue;
+                    }
+                    self.location_of(LongBody::of_row(&row))
+                }
+                _ => RowLocation::IN_LINE,
+            };
+            return Ok(FoundInPages {
+                location: found.marks.map(|_| location),
+                is_absent: found.marks.is_some_and(|marks| marks.absent),
+                leaf: found.leaf,
+                lsn: found.lsn,
+            });
+        }
+    }
+
+    /// Reads the body of a row. False: there is none.
+    pub fn read(&self, key: &[u8], body: &mut Vec<u8>) -> Result<bool> {
+        self.read_noted(key, body).map(|lsn| lsn.is_some())
+    }
+
+    /// Reads the body of a row that is claimed.
+    pub fn read_claimed(&self, key: &[u8], body: &mut Vec<u8>) {
+        let is_there = in_memory(self.read(key, body));
+        assert!(is_there, "a row that a transaction has claimed is there");
+    }
+
+    /// The same; gives what a reader of the row depends on.
+    fn read_noted(&self, key: &[u8], body: &mut Vec<u8>) -> Result<Option<Lsn>> {
+        loop {
+            let found = self.primary.get(key, body)?;
+            let Some(marks) = found.marks.filter(|marks| !marks.absent) else { return Ok(None) };
+            if !marks.overflow || self.read_long(LongBody::of_row(body), body)? {
+                return Ok(Some(found.lsn));
+            }
+            // The row is not locked, and has another body by now.
+        }
+    }
+
+    /// Reads a long body. False: it is gone.
+    fn read_long(&self, long: LongBody, body: &mut Vec<u8>) -> Result<bool> {
+        let mut part = Vec::new();
+        body.clear();
+        for number in 0.. {
+            if body.len() >= long.bytes as usize {
+                break;
+            }
+            let found = self.long_bodies.get(&part_key(long.number, number), &mut part)?;
+            if found.marks.is_none() || part.is_empty() {
+                return Ok(false);
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(body.len() == long.bytes as usize)
+    }
+
+    /// Reads the primary key that an entry of a secondary index leads to. Gives what a reader depends on, and whether there
+    /// is such an entry.
+    pub fn follow_to_key(&self, position: usize, entry: &[u8], primary: &mut Vec<u8>) -> Result<(Lsn, bool)> {
+        let found = self.secondaries[position].get(entry, primary)?;
+        if found.marks.is_some_and(|marks| marks.taken_over) {
+            let earlier = parts_of_taken_over(primary).0.len();
+            primary.drain(..2 + earlier);
+        }
+        Ok((found.lsn, found.marks.is_some()))
+    }
+
+    /// Reads the body that an index entry leads to, of a row that is not locked.
+    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
+        let mut primary = Vec::new();
+        let removal = match which {
+            WhichIndex::Primary => {
+                primary.extend_from_slice(entry);
+                let found = self.find(entry)?;
+                if found.location.is_none() {
+                    return Ok(Followed { record: None, lsn: Lsn::ZERO, removal: found.lsn, there: false });
+                }
+                found.lsn
+            }
+            WhichIndex::Secondary(position) => {
+                let (removal, is_there) = self.follow_to_key(position, entry, &mut primary)?;
+                if !is_there {
+                    return Ok(Followed { record: None, lsn: Lsn::ZERO, removal, there: false });
+                }
+                removal
+            }
+        };
+        let read = self.read_noted(&primary, body)?;
+        if read.is_none() {
+            body.clear();
+            body.extend_from_slice(&primary);
+        }
+        let (lsn, there) = (read.unwrap_or(Lsn::ZERO), read.is_some());
+        Ok(Followed { record: Some(RowLocation::IN_LINE), lsn, removal, there })
+    }
+
+    /// Whether no entry of a leaf has changed since the leaf was read.
+    pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
+        self.tree(which).unchanged(leaf)
+    }
+
+    /// Reads the next leaf of a range.
+    pub fn read_leaf(
+        &self,
+        which: WhichIndex,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+    ) -> Result<More> {
+        self.tree(which).read_leaf(range, direction, guard, batch)
+    }
+}
+
+/// What operations do before the commit: claims and placeholders. Each may read the disk.
+impl PagedTable {
+    /// Whether a body of so many bytes is in the primary tree, with this key.
+    fn is_in_line(&self, key: &[u8], length: usize) -> bool {
+        length <= self.primary.row_bytes_max(key.len())
+    }
+
+    /// The bytes of each part of a long body but the last.
+    fn part_bytes(&self) -> usize {
+        self.long_bodies.row_bytes_max(PART_KEY_BYTES)
+    }
+
+    fn location_of(&self, long: LongBody) -> RowLocation {
+        RowLocation::long_body(long.number, self.parts_of(long))
+    }
+
+    fn parts_of(&self, long: LongBody) -> usize {
+        (long.bytes as usize).div_ceil(self.part_bytes())
+    }
+
+    /// Reserves a body of so many bytes for a row of this key: where it will be.
+    pub fn reserve(&self, key: &[u8], length: usize) -> Result<RowLocation> {
+        if self.is_in_line(key, length) {
+            return Ok(RowLocation::IN_LINE);
+        }
+        let number = self.last_long.fetch_add(1, Ordering::Relaxed) + 1;
+        for (part, from) in (0..length).step_by(self.part_bytes()).enumerate() {
+            let room = (length - from).min(self.part_bytes());
+            let row = NewRow { bytes: &[], room, marks: EntryMarks::PLACEHOLDER };
+            if let Err(error) =
+                self.long_bodies.insert(&part_key(number, part), &row, &mut || Admit::GoAndUnguard)
+            {
+                self.release(RowLocation::long_body(number, part));
+                return Err(error);
+            }
+        }
+        Ok(RowLocation::long_body(number, length.div_ceil(self.part_bytes())))
+    }
+
+    /// Puts a placeholder for a row with a reserved body of so many bytes into the primary tree, if its key is absent.
+    pub fn enter_row(
+        &self,
+        key: &[u8],
+        (location, length): (RowLocation, usize),
+        mut admit: impl FnMut() -> Admit,
+    ) -> Result<InsertRow> {
+        let room = if location == RowLocation::IN_LINE { length } else { LongBody::BYTES };
+        let row = NewRow { bytes: &[], room, marks: EntryMarks::PLACEHOLDER };
+        self.primary.insert(key, &row, &mut admit)
+    }
+
+    /// Reserves another body of so many bytes for a claimed row, whose body is at `record`. `None`: it stays there.
+    pub fn reserve_again(
+        &self,
+        key: &[u8],
+        record: RowLocation,
+        length: usize,
+    ) -> Result<Option<RowLocation>> {
+        let location = self.reserve(key, length)?;
+        let is_in_line = location == RowLocation::IN_LINE;
+        let room = if is_in_line { length } else { LongBody::BYTES };
+        if let Err(error) = self.primary.enlarge(key, room) {
+            self.release(location);
+            return Err(error);
+        }
+        Ok(Some(location).filter(|_| !is_in_line || record != location))
+    }
+
+    /// Claims the row of a locked key. False: it was claimed already, or there is none.
+    pub fn claim_row(&self, key: &[u8]) -> Result<bool> {
+        let (mut row, mut is_new, mut is_long) = (Vec::new(), false, false);
+        self.primary.change(key, &mut |entry| {
+            let marks = entry.at().marks;
+            (is_new, is_long) = (!marks.claimed, marks.overflow);
+            if is_new {
+                entry.set_marks(EntryMarks { claimed: true, ..marks });
+            }
+            row.clear();
+            if is_long {
+                entry.read(&mut row);
+            }
+        })?;
+        if is_new
+            && is_long
+            && let Err(error) = self.claim_parts(LongBody::of_row(&row))
+        {
+            self.unclaim_in_line(key);
+            return Err(error);
+        }
+        Ok(is_new)
+    }
+
+    fn claim_parts(&self, long: LongBody) -> Result<()> {
+        for part in 0..self.parts_of(long) {
+            if let Err(error) = self.mark_part(long, part, true) {
+                self.unclaim_parts(long, part);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark_part(&self, long: LongBody, part: usize, claimed: bool) -> Result<()> {
+        let mark = &mut |entry: &mut dyn LatchedEntry| {
+            let marks = entry.at().marks;
+            entry.set_marks(EntryMarks { claimed, ..marks });
+        };
+        self.long_bodies.change(&part_key(long.number, part), mark).map(drop)
+    }
+
+    /// Claims the entry of a locked row in a secondary index. False: it was claimed already, or leads elsewhere.
+    pub fn claim_entry(&self, position: usize, entry: &[u8], primary: &[u8]) -> Result<bool> {
+        let mut is_new = false;
+        self.change_own(position, entry, primary, &mut |entry| {
+            let marks = entry.at().marks;
+            is_new = !marks.claimed;
+            if is_new {
+                entry.set_marks(EntryMarks { claimed: true, ..marks });
+            }
+        })?;
+        Ok(is_new)
+    }
+
+    /// Changes an entry if it leads to this row.
+    fn change_own(
+        &self,
+        position: usize,
+        entry: &[u8],
+        primary: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> Result<bool> {
+        let mut is_own = false;
+        let mut row = Vec::new();
+        self.secondaries[position].change(entry, &mut |entry| {
+            is_own = present_key(&*entry, &mut row) == primary;
+            if is_own {
+                work(entry);
+            }
+        })?;
+        Ok(is_own)
+    }
+
+    /// Puts a placeholder for an entry of a locked row into a secondary index, if the key is absent.
+    pub fn enter(
+        &self,
+        position: usize,
+        entry: &[u8],
+        primary: &[u8],
+        mut admit: impl FnMut() -> Admit,
+    ) -> Result<EnteredInPages> {
+        let row = NewRow { bytes: primary, room: primary.len(), marks: EntryMarks::PLACEHOLDER };
+        check_room(&self.secondaries[position], entry, primary.len())?;
+        loop {
+            match self.secondaries[position].insert(entry, &row, &mut admit)? {
+                InsertRow::Done => return Ok(EnteredInPages::Done),
+                InsertRow::Refused => return Ok(EnteredInPages::Refused),
+                InsertRow::Exists(_) => {}
+            }
+            let mut there = Vec::new();
+            let (_, is_there) = self.follow_to_key(position, entry, &mut there)?;
+            match is_there {
+                true if there == primary => return Ok(EnteredInPages::Own),
+                true => return Ok(EnteredInPages::Other),
+                // It has gone meanwhile.
+                false => {}
+            }
+        }
+    }
+
+    /// Points a claimed entry from another row of the same transaction, which gives its key up, to this row. Gives the
+    /// primary key of the other row, and whether that had taken the entry over, too.
+    pub fn take_over(&self, position: usize, entry: &[u8], primary: &[u8]) -> Result<(Vec<u8>, bool)> {
+        let (mut before, tree) = (Vec::new(), &self.secondaries[position]);
+        self.follow_to_key(position, entry, &mut before)?;
+        let mut earlier = Vec::new();
+        let found = tree.get(entry, &mut earlier)?;
+        let is_again = found.marks.is_some_and(|marks| marks.taken_over);
+        if is_again {
+            earlier = parts_of_taken_over(&earlier).0.to_vec();
+        }
+        let room = 2 + earlier.len() + primary.len();
+        check_room(tree, entry, room)?;
+        tree.enlarge(entry, room)?;
+        tree.change(entry, &mut |entry| {
+            let marks = entry.at().marks;
+            let mut row = Vec::new();
+            entry.read(&mut row);
+            let earlier = if marks.taken_over { parts_of_taken_over(&row).0 } else { &row[..] };
+            entry.set(&both(earlier, primary), EntryMarks { taken_over: true, claimed: true, ..marks });
+        })?;
+        Ok((before, is_again))
+    }
+}
+
+/// An error if an entry of a secondary index cannot have a row of so many bytes.
+fn check_room(tree: &Arc<dyn RowTree>, entry: &[u8], bytes: usize) -> Result<()> {
+    if bytes <= tree.row_bytes_max(entry.len()) {
+        return Ok(());
+    }
+    let what = format!(
+        "an index entry with a key of {} bytes and primary keys of {bytes} bytes in pages of this size",
+        entry.len()
+    );
+    Err(Error::Unsupported { what })
+}
+
+/// The row of an entry that is taken over.
+fn both(earlier: &[u8], now: &[u8]) -> Vec<u8> {
+    let length = (earlier.len() as u16).to_le_bytes();
+    [&length, earlier, now].concat()
+}
+
+/// The primary key that an entry leads to.
+fn present_key<'r>(entry: &dyn LatchedEntry, row: &'r mut Vec<u8>) -> &'r [u8] {
+    row.clear();
+    entry.read(row);
+    let row: &'r [u8] = row;
+    if entry.at().marks.taken_over { parts_of_taken_over(row).1 } else { row }
+}
+
+/// What an abort does. It reads nothing.
+impl PagedTable {
+    /// Ends the claim of a row.
+    pub fn unclaim_row(&self, key: &[u8]) {
+        if let Some(long) = self.unclaim_in_line(key) {
+            self.unclaim_parts(long, self.parts_of(long));
+        }
+    }
+
+    fn unclaim_in_line(&self, key: &[u8]) -> Option<LongBody> {
+        let (mut row, mut is_long) = (Vec::new(), false);
+        in_memory(self.primary.change(key, &mut |entry| {
+            let marks = entry.at().marks;
+            entry.set_marks(EntryMarks { claimed: false, ..marks });
+            is_long = marks.overflow;
+            row.clear();
+            entry.read(&mut row);
+        }));
+        is_long.then(|| LongBody::of_row(&row))
+    }
+
+    fn unclaim_parts(&self, long: LongBody, parts: usize) {
+        (0..parts).for_each(|part| in_memory(self.mark_part(long, part, false)));
+    }
+
+    /// Ends the claim of an entry.
+    pub fn unclaim_entry(&self, position: usize, entry: &[u8]) {
+        in_memory(self.secondaries[position].change(entry, &mut |entry| {
+            let marks = entry.at().marks;
+            entry.set_marks(EntryMarks { claimed: false, ..marks });
+        }));
+    }
+
+    /// Removes a placeholder.
+    pub fn take_back(&self, which: WhichIndex, key: &[u8]) {
+        in_memory(self.tree(which).remove(key, None));
+    }
+
+    /// Points an entry that was taken over back to the row of this key, which had taken it over itself, or not.
+    pub fn give_back(&self, position: usize, entry: &[u8], (primary, had_taken): (&[u8], bool)) {
+        in_memory(self.secondaries[position].change(entry, &mut |entry| {
+            let marks = entry.at().marks;
+            let mut row = Vec::new();
+            entry.read(&mut row);
+            let earlier = parts_of_taken_over(&row).0;
+            match had_taken {
+                true => entry.set(&both(earlier, primary), marks),
+                false => entry.set(primary, EntryMarks { taken_over: false, ..marks }),
+            }
+        }));
+    }
+
+    /// Frees a body that no row has: a reserved one, or, at a commit, one that its row has left. (A body in the primary
+    /// tree goes with its entry.)
+    pub fn release(&self, location: RowLocation) {
+        let Some((number, parts)) = location.of_long_body() else { return };
+        for part in 0..parts {
+            in_memory(self.long_bodies.remove(&part_key(number, part), None));
+        }
+    }
+}
+
+/// What a commit does once it has its place. It changes what was claimed only, and reads nothing (I10).
+impl PagedTable {
+    /// Puts a body to its location, which has room for it, and ends the claim of its row.
+    pub fn put(&self, key: &[u8], location: RowLocation, body: &[u8], lsn: Lsn) {
+        let long;
+        let (row, marks) = match location.of_long_body() {
+            None => (body, EntryMarks::default()),
+            Some((number, _)) => {
+                for (part, bytes) in body.chunks(self.part_bytes()).enumerate() {
+                    let is_there = self.long_bodies.change(&part_key(number, part), &mut |entry| {
+                        entry.set(bytes, EntryMarks::default());
+                    });
+                    assert!(in_memory(is_there), "part {part} of a long body is reserved");
+                }
+                long = LongBody { number, bytes: body.len() as u32 }.row();
+                (&long[..], EntryMarks { overflow: true, ..EntryMarks::default() })
+            }
+        };
+        let is_there = self.primary.change(key, &mut |entry| {
+            entry.set(row, marks);
+            entry.note_writer(lsn);
+        });
+        assert!(in_memory(is_there), "the row of a write is claimed");
+    }
+
+    /// Changes byte ranges of a body in the primary tree, and ends the claim of its row.
+    pub fn patch<'p>(&self, key: &[u8], mut patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
+        let is_there = self.primary.change(key, &mut |entry| {
+            patches.by_ref().for_each(|(offset, bytes)| entry.patch(offset, bytes));
+            entry.set_marks(EntryMarks::default());
+            entry.note_writer(lsn);
+        });
+        assert!(in_memory(is_there), "the row of a write is claimed");
+    }
+
+    /// Removes a row. Its body, if it is a long one, is [released](PagedTable::release) by itself.
+    pub fn remove_row(&self, key: &[u8], lsn: Lsn) {
+        in_memory(self.primary.remove(key, Some(lsn)));
+    }
+
+    /// Ends the claim of an entry that leads to this row: from now on it is the row's. An entry that another row has taken
+    /// over stays as it is, and so does one that is settled already.
+    pub fn settle(&self, position: usize, entry: &[u8], primary: &[u8], lsn: Lsn) {
+        self.change_claimed(position, entry, primary, &mut |entry| {
+            entry.set(primary, EntryMarks::default());
+            entry.note_writer(lsn);
+        });
+    }
+
+    /// Removes an entry that leads to this row. An entry that another row has taken over, or that is settled, stays.
+    pub fn remove_entry(&self, position: usize, entry: &[u8], primary: &[u8], lsn: Lsn) {
+        if self.change_claimed(position, entry, primary, &mut |_| {}) {
+            in_memory(self.secondaries[position].remove(entry, Some(lsn)));
+        }
+    }
+
+    /// Changes an entry if it leads to this row and is claimed. One that is not in memory is not claimed.
+    fn change_claimed(
+        &self,
+        position: usize,
+        entry: &[u8],
+        primary: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> bool {
+        let (mut is_own, mut row) = (false, Vec::new());
+        self.secondaries[position].change_in_memory(entry, &mut |entry| {
+            is_own = entry.at().marks.claimed && present_key(&*entry, &mut row) == primary;
+            if is_own {
+                work(entry);
+            }
+        });
+        is_own
+    }
+}

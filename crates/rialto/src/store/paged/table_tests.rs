@@ -1,0 +1,388 @@
+//! A table of pages in a tiny pool, changed as transactions change it, compared with a map.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use super::page_file::PageFile;
+use super::page_store::{PageStore, PagesOfSize};
+use super::paged_table::{EnteredInPages, PagedTable};
+use super::paged_tree::RowTree;
+use super::pool::PagePool;
+use super::published::PublishedTable;
+use super::tests::in_use;
+use crate::ids::{HeapId, IndexId, Lsn};
+use crate::io::{MemoryDisk, Open, Random};
+use crate::row::WhichIndex;
+use crate::store::RowLocation;
+use crate::store::tree::{
+    Admit, Batch, Direction, EntryMarks, Guard, InsertRow, More, ScanRange, body_words,
+};
+
+const PAGE_BYTES: usize = 4096;
+const WORDS: usize = body_words(PAGE_BYTES);
+
+/// The position of the index on the first byte of the body, which has the primary key behind it.
+const BY_FIRST: usize = 0;
+/// The position of the unique index on the length of the body and its second byte.
+const BY_SHAPE: usize = 1;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn secondary_keys(key: &[u8], body: &[u8]) -> [Vec<u8>; 2] {
+    let shape = [&(body.len() as u32).to_be_bytes()[..], &body[1..2]].concat();
+    [[&body[..1], key].concat(), shape]
+}
+
+/// The pages of a table on a disk, and the roots of its trees.
+struct TableDisk {
+    disk: Arc<MemoryDisk>,
+    roots: [u32; 4],
+}
+
+impl TableDisk {
+    fn file(disk: &MemoryDisk) -> PageFile {
+        PageFile::open(disk, Open::Create, PAGE_BYTES, 7).unwrap()
+    }
+
+    fn new(frames: u32) -> (TableDisk, Arc<PagePool<WORDS>>) {
+        let disk = MemoryDisk::new();
+        let pool = Arc::new(PagePool::<WORDS>::new(TableDisk::file(&disk), frames, 1 << 20).unwrap());
+        let roots = [(); 4].map(|()| pool.make_root(true).unwrap());
+        (TableDisk { disk, roots }, pool)
+    }
+
+    fn table(&self, pool: &Arc<PagePool<WORDS>>) -> TestTables {
+        let store = PagesOfSize(pool.clone());
+        let [primary, long_bodies, by_first, by_shape] = self.roots;
+        let published = PublishedTable {
+            heap: HeapId(1),
+            rows: 0,
+            last_long: 0,
+            primary,
+            long_bodies,
+            secondaries: vec![(IndexId(2), by_first), (IndexId(3), by_shape)],
+        };
+        let table = PagedTable::of_published(&store, &published, Weak::new());
+        TestTables { table, trees: self.roots.map(|root| store.tree(root)) }
+    }
+}
+
+struct TestTables {
+    table: PagedTable,
+    trees: [Arc<dyn RowTree>; 4],
+}
+
+/// What an operation of a transaction takes back if it does not commit.
+enum Undo {
+    TakeBackRow(Vec<u8>),
+    UnclaimRow(Vec<u8>),
+    Release(RowLocation),
+    TakeBack(usize, Vec<u8>),
+    Unclaim(usize, Vec<u8>),
+    GiveBack(usize, Vec<u8>, (Vec<u8>, bool)),
+}
+
+/// A transaction, as the layers above will run it.
+struct TestTransaction<'a> {
+    table: &'a PagedTable,
+    undo: Vec<Undo>,
+    /// Of each row that it writes: all locations in turn, and its last body.
+    writes: BTreeMap<Vec<u8>, (Vec<RowLocation>, Option<Vec<u8>>)>,
+    /// The rows as it sees them.
+    rows: Model,
+}
+
+impl TestTransaction<'_> {
+    fn claim(&mut self, key: &[u8]) -> RowLocation {
+        if self.table.claim_row(key).unwrap() {
+            self.undo.push(Undo::UnclaimRow(key.to_vec()));
+        }
+        match self.writes.get(key) {
+            Some((locations, _)) => *locations.last().unwrap(),
+            None => {
+                let location = self.table.find(key).unwrap().location.expect("the row is there");
+                self.writes.insert(key.to_vec(), (vec![location], None));
+                location
+            }
+        }
+    }
+
+    fn insert(&mut self, key: &[u8], body: &[u8]) {
+        if self.writes.contains_key(key) {
+            return self.update(key, body);
+        }
+        let location = self.table.reserve(key, body.len()).unwrap();
+        self.undo.push(Undo::Release(location));
+        let entered = self.table.enter_row(key, (location, body.len()), || Admit::Go).unwrap();
+        assert_eq!(entered, InsertRow::Done);
+        self.undo.push(Undo::TakeBackRow(key.to_vec()));
+        self.writes.insert(key.to_vec(), (vec![location], Some(body.to_vec())));
+        self.rows.insert(key.to_vec(), body.to_vec());
+        self.enter_keys(key, None, body);
+    }
+
+    /// Gives up the keys that the row no longer has.
+    fn give_up(&mut self, key: &[u8], old: &[u8], new: Option<&[u8]>) {
+        for (position, entry) in secondary_keys(key, old).into_iter().enumerate() {
+            let keeps = new.is_some_and(|new| secondary_keys(key, new)[position] == entry);
+            if !keeps && self.table.claim_entry(position, &entry, key).unwrap() {
+                self.undo.push(Undo::Unclaim(position, entry));
+            }
+        }
+    }
+
+    fn enter_keys(&mut self, key: &[u8], old: Option<&[u8]>, new: &[u8]) {
+        for (position, entry) in secondary_keys(key, new).into_iter().enumerate() {
+            if old.is_some_and(|old| secondary_keys(key, old)[position] == entry) {
+                continue;
+            }
+            match self.table.enter(position, &entry, key, || Admit::Go).unwrap() {
+                EnteredInPages::Done => self.undo.push(Undo::TakeBack(position, entry)),
+                EnteredInPages::Own => {}
+                EnteredInPages::Other => {
+                    let before = self.table.take_over(position, &entry, key).unwrap();
+                    self.undo.push(Undo::GiveBack(position, entry, before));
+                }
+                EnteredInPages::Refused => panic!("nothing is guarded against it"),
+            }
+        }
+    }
+
+    fn update(&mut self, key: &[u8], body: &[u8]) {
+        let record = self.claim(key);
+        let old = self.rows.get(key).cloned();
+        if let Some(old) = &old {
+            self.give_up(key, old, Some(body));
+        }
+        if let Some(moved) = self.table.reserve_again(key, record, body.len()).unwrap() {
+            self.undo.push(Undo::Release(moved));
+            self.writes.get_mut(key).unwrap().0.push(moved);
+        }
+        self.writes.get_mut(key).unwrap().1 = Some(body.to_vec());
+        self.rows.insert(key.to_vec(), body.to_vec());
+        self.enter_keys(key, old.as_deref(), body);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.claim(key);
+        let old = self.rows.remove(key).unwrap();
+        self.give_up(key, &old, None);
+        self.writes.get_mut(key).unwrap().1 = None;
+    }
+
+    fn abort(mut self) {
+        while let Some(undo) = self.undo.pop() {
+            let table = self.table;
+            match undo {
+                Undo::TakeBackRow(key) => table.take_back(WhichIndex::Primary, &key),
+                Undo::UnclaimRow(key) => table.unclaim_row(&key),
+                Undo::Release(location) => table.release(location),
+                Undo::TakeBack(position, entry) => table.take_back(WhichIndex::Secondary(position), &entry),
+                Undo::Unclaim(position, entry) => table.unclaim_entry(position, &entry),
+                Undo::GiveBack(position, entry, (to, is_again)) => {
+                    table.give_back(position, &entry, (&to, is_again));
+                }
+            }
+        }
+    }
+
+    /// All entries that an operation has noted go, or stay with their row, in any order of the rows.
+    fn commit(self, random: &mut Random, lsn: Lsn) -> Model {
+        let entries = self.undo.iter().filter_map(|undo| match undo {
+            Undo::TakeBack(position, entry)
+            | Undo::Unclaim(position, entry)
+            | Undo::GiveBack(position, entry, _) => Some((*position, entry.clone())),
+            _ => None,
+        });
+        let entries: Vec<_> = entries.collect();
+        let mut writes: Vec<_> = self.writes.iter().collect();
+        for at in (1..writes.len()).rev() {
+            writes.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        for (key, (locations, body)) in writes {
+            let last = *locations.last().unwrap();
+            let kept = body.as_ref().map(|body| secondary_keys(key, body));
+            match body {
+                Some(body) => self.table.put(key, last, body, lsn),
+                None => self.table.remove_row(key, lsn),
+            }
+            for (position, entry) in &entries {
+                match kept.as_ref().is_some_and(|kept| kept[*position] == *entry) {
+                    true => self.table.settle(*position, entry, key, lsn),
+                    false => self.table.remove_entry(*position, entry, key, lsn),
+                }
+            }
+            let gone = locations.iter().filter(|&&location| body.is_none() || location != last);
+            gone.for_each(|&location| self.table.release(location));
+        }
+        self.rows
+    }
+}
+
+fn keys_of(tree: &dyn RowTree) -> Vec<Vec<u8>> {
+    let (mut batch, mut keys) = (Batch::new(), Vec::new());
+    loop {
+        let more = tree.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch).unwrap();
+        keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
+        if more == More::No {
+            return keys;
+        }
+    }
+}
+
+impl TestTables {
+    /// The table has exactly these rows and their entries, and no claim.
+    fn check(&self, model: &Model, context: &str) {
+        assert_eq!(keys_of(&*self.trees[0]), model.keys().cloned().collect::<Vec<_>>(), "{context}");
+        let mut found = Vec::new();
+        for (key, body) in model {
+            assert!(self.table.read(key, &mut found).unwrap(), "{context}");
+            assert!(found == *body, "{context}: a body of {} bytes", body.len());
+            for (position, entry) in secondary_keys(key, body).iter().enumerate() {
+                let (_, is_there) = self.table.follow_to_key(position, entry, &mut found).unwrap();
+                assert!(
+                    is_there && found == *key,
+                    "{context}: index {position} leads from {entry:?} to {found:?}"
+                );
+                let followed = self.table.follow(WhichIndex::Secondary(position), entry, &mut found).unwrap();
+                assert!(followed.there && found == *body, "{context}");
+            }
+        }
+        for tree in &self.trees[2..] {
+            assert_eq!(keys_of(&**tree).len(), model.len(), "{context}");
+        }
+        let parts = model.values().map(|body| match body.len() > self.trees[0].row_bytes_max(4) {
+            true => body.len().div_ceil(self.trees[1].row_bytes_max(10)),
+            false => 0,
+        });
+        assert_eq!(keys_of(&*self.trees[1]).len(), parts.sum::<usize>(), "{context}: parts of long bodies");
+        for tree in &self.trees {
+            for key in keys_of(&**tree) {
+                let mut marks = None;
+                tree.change(&key, &mut |entry| marks = Some(entry.at().marks)).unwrap();
+                let marks = marks.unwrap();
+                assert_eq!(
+                    EntryMarks { overflow: false, ..marks },
+                    EntryMarks::default(),
+                    "{context}: {key:?} is claimed"
+                );
+            }
+        }
+    }
+}
+
+fn draw_body(random: &mut Random) -> Vec<u8> {
+    let length = match random.below(8) {
+        0 => 2 + random.below(6_000),
+        _ => 2 + random.below(300),
+    };
+    (0..length).map(|_| random.below(256) as u8).collect()
+}
+
+/// Random transactions that commit or abort. Checkpoints are cut while one is open, and the table as it was at the cut is
+/// opened from the disk, where the open one has left nothing.
+#[test]
+fn a_table_of_pages_is_a_map_of_committed_rows() {
+    let seed = Random::seed_from_environment();
+    let mut random = Random::new(seed);
+    for frames in [60, 400] {
+        let (disk, pool) = TableDisk::new(frames);
+        let tables = disk.table(&pool);
+        let mut model = Model::new();
+        for round in 0..150 {
+            let context = format!("seed {seed}, {frames} frames, round {round}");
+            let mut transaction = TestTransaction {
+                table: &tables.table,
+                undo: Vec::new(),
+                writes: BTreeMap::new(),
+                rows: model.clone(),
+            };
+            for _ in 0..1 + random.below(8) {
+                let key = (random.below(200) as u32).to_be_bytes();
+                let body = draw_body(&mut random);
+                let shape = &secondary_keys(&key, &body)[BY_SHAPE];
+                let is_taken = transaction
+                    .rows
+                    .iter()
+                    .any(|(other, row)| other[..] != key && secondary_keys(other, row)[BY_SHAPE] == *shape);
+                match (transaction.rows.contains_key(&key[..]), is_taken) {
+                    (true, _) if random.below(3) == 0 => transaction.delete(&key),
+                    (true, false) => transaction.update(&key, &body),
+                    (false, false) => transaction.insert(&key, &body),
+                    // Another row of the transaction takes the key over.
+                    (_, true) => {
+                        let other = transaction
+                            .rows
+                            .iter()
+                            .find(|(other, row)| secondary_keys(other, row)[BY_SHAPE] == *shape);
+                        let other = other.unwrap().0.clone();
+                        transaction.delete(&other);
+                        match transaction.rows.contains_key(&key[..]) {
+                            true => transaction.update(&key, &body),
+                            false => transaction.insert(&key, &body),
+                        }
+                    }
+                }
+            }
+            let is_cut = random.below(5) == 0;
+            if is_cut {
+                pool.begin_checkpoint();
+                pool.make_cut();
+            }
+            let before = model.clone();
+            match random.below(3) {
+                0 => transaction.abort(),
+                _ => model = transaction.commit(&mut random, Lsn(round + 1)),
+            }
+            tables.check(&model, &context);
+            if is_cut {
+                let images = pool.write_cut().unwrap();
+                pool.publish_cut();
+                let opened = PagePool::<WORDS>::open(
+                    TableDisk::file(&disk.disk),
+                    60,
+                    1 << 20,
+                    &images,
+                    in_use(&images),
+                )
+                .unwrap();
+                disk.table(&Arc::new(opened)).check(&before, &format!("{context}, opened"));
+            }
+        }
+        let (pages, _) = pool.pages_and_images();
+        tables.table.free();
+        assert_eq!(pool.pages_and_images(), (0, 0), "of {pages} pages");
+    }
+}
+
+/// The names of the positions are those of the indexes.
+#[test]
+fn an_entry_that_is_taken_over_can_be_given_back() {
+    let (disk, pool) = TableDisk::new(60);
+    let tables = disk.table(&pool);
+    let mut random = Random::new(1);
+    let begin = |rows: &Model| TestTransaction {
+        table: &tables.table,
+        undo: Vec::new(),
+        writes: BTreeMap::new(),
+        rows: rows.clone(),
+    };
+    let mut first = begin(&Model::new());
+    first.insert(b"a", &[1, 2]);
+    let model = first.commit(&mut random, Lsn(1));
+    tables.check(&model, "one row");
+    // Two rows in turn have the unique key of a third one.
+    let mut second = begin(&model);
+    second.delete(b"a");
+    second.insert(b"b", &[3, 2]);
+    second.delete(b"b");
+    second.insert(b"c", &[4, 2]);
+    let shape = &secondary_keys(b"c", &[4, 2])[BY_SHAPE];
+    let mut found = Vec::new();
+    tables.table.follow_to_key(BY_SHAPE, shape, &mut found).unwrap();
+    assert_eq!(found, b"c");
+    second.abort();
+    tables.check(&model, "after an abort");
+    tables.table.follow_to_key(BY_FIRST, b"\x01a", &mut found).unwrap();
+    assert_eq!(found, b"a");
+}

@@ -1,0 +1,442 @@
+//! Disk-resident tables beside memory-resident ones: transactions on both, checkpoints, and openings after a close, a kill
+//! or a crash. What was answered is there, in both kinds or in none.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::common::engines;
+use crate::common::seeds::for_a_while;
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Open, Random};
+use rialto::recovery::check;
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Checkpointing, Database, Error, Logging, Options, Residence, Scan, Table, TableDef, Transaction,
+};
+
+const KEYS: u64 = 60;
+
+/// Of each table by its name: key, and group and text of the row.
+type Model = BTreeMap<&'static str, BTreeMap<i32, (i32, String)>>;
+
+const NAMES: [&str; 3] = ["on_disk", "on_disk_too", "in_memory"];
+
+fn options(random: &mut Random) -> Options {
+    let checkpoints = [
+        Checkpointing::Fuzzy,
+        Checkpointing::ActionCopyOnUpdate,
+        Checkpointing::TransactionCopyOnUpdate,
+        Checkpointing::ActionBlackWhite,
+        Checkpointing::TransactionBlackWhite,
+        Checkpointing::None,
+    ];
+    Options {
+        memory_bytes: 32 << 20,
+        cache_bytes: 4 << 20,
+        page_bytes: [4_096, 16_384, 65_536][random.below(3) as usize],
+        checkpoint: checkpoints[random.below(6) as usize],
+        checkpoint_interval: std::time::Duration::from_millis([1, 20, 200][random.below(3) as usize]),
+        logging: if random.chance(1, 2) { Logging::Value } else { Logging::Action },
+        backup_copies: 2 + random.below(2) as u32,
+        recovery_threads: 1 + random.below(3) as usize,
+        engine: engines::any(random, 3, 0),
+        ..Options::default()
+    }
+}
+
+fn definition(name: &str) -> TableDef {
+    let columns = vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("part", ColumnType::Int4),
+        Column::new("text", ColumnType::Text),
+    ];
+    let residence = if name.starts_with("on_disk") { Residence::Disk } else { Residence::Memory };
+    TableDef::new(name, columns)
+        .with_primary_key(&["id"])
+        .with_index(format!("{name}_by_part"), &["part"], false)
+        .with_residence(residence)
+}
+
+/// One change of a table, and of the model.
+fn change(
+    tx: &mut Transaction<'_>,
+    table: &Table,
+    random: &mut Random,
+    rows: &mut BTreeMap<i32, (i32, String)>,
+) -> Result<(), Error> {
+    let (key, part) = (random.below(KEYS) as i32, random.below(5) as i32);
+    let length = if random.chance(1, 8) { random.below(30_000) } else { random.below(200) };
+    let text = "x".repeat(length as usize);
+    let values = [Value::Int4(key), Value::Int4(part), Value::Text(text.clone())];
+    match (random.below(4), rows.contains_key(&key)) {
+        (0, true) => {
+            assert!(tx.delete(table, key)?);
+            rows.remove(&key);
+        }
+        (1, true) => {
+            assert!(tx.update(table, key, &[(1, Value::Int4(part))])?);
+            rows.get_mut(&key).unwrap().0 = part;
+        }
+        (_, true) => {
+            assert!(tx.update(table, key, &[(1, Value::Int4(part)), (2, Value::Text(text.clone()))])?);
+            rows.insert(key, (part, text));
+        }
+        (_, false) => {
+            tx.insert(table, &values)?;
+            rows.insert(key, (part, text));
+        }
+    }
+    Ok(())
+}
+
+fn contents(db: &Database) -> Model {
+    let mut model = Model::new();
+    for name in NAMES {
+        let Ok(table) = db.table(name) else { continue };
+        let (mut rows, mut by_part) = (BTreeMap::new(), 0);
+        db.transact(|tx| {
+            rows.clear();
+            by_part = 0;
+            tx.scan(&table, &Scan::all(), |_, row| {
+                let Value::Text(text) = row.get(2) else { panic!("a text") };
+                rows.insert(row.get_i32(0)?, (row.get_i32(1)?, text));
+                Ok(ControlFlow::Continue(()))
+            })?;
+            tx.scan(&table, &Scan { index: WhichIndex::Secondary(0), ..Scan::all() }, |_, row| {
+                let row = (row.get_i32(0)?, row.get_i32(1)?);
+                assert_eq!(rows.get(&row.0).map(|row| row.0), Some(row.1), "{name}: the index and the rows");
+                by_part += 1;
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        assert_eq!(by_part, rows.len(), "{name}: entries of the index");
+        assert_eq!(table.rows_estimate(), rows.len() as u64, "{name}: the count of rows");
+        model.insert(name, rows);
+    }
+    model
+}
+
+fn assert_same(found: &Model, expected: &Model, about: &str) {
+    for name in NAMES {
+        let keys = |model: &Model| model.get(name).map(|rows| rows.keys().copied().collect::<Vec<_>>());
+        assert_eq!(keys(found), keys(expected), "{about}: keys of {name}");
+        assert!(found.get(name) == expected.get(name), "{about}: rows of {name}");
+    }
+}
+
+fn history(seed: u64) {
+    let mut random = Random::new(seed);
+    let about = format!("RIALTO_SEED={seed}");
+    let mut disk = FaultyDisk::new(random.next());
+    let mut db = Database::open_on(disk.clone(), options(&mut random)).unwrap();
+    let mut model = Model::new();
+    for round in 0..12 {
+        for _ in 0..1 + random.below(12) {
+            let mut now = model.clone();
+            let mut tx = db.begin().unwrap();
+            for _ in 0..1 + random.below(6) {
+                let name = NAMES[random.below(3) as usize];
+                match (now.contains_key(name), random.below(12)) {
+                    (false, _) => {
+                        tx.create_table(&definition(name)).unwrap();
+                        now.insert(name, BTreeMap::new());
+                    }
+                    (true, 0) => {
+                        tx.drop_table(name).unwrap();
+                        now.remove(name);
+                    }
+                    (true, 1) => {
+                        let table = tx.table(name).unwrap();
+                        tx.truncate(&table).unwrap();
+                        now.insert(name, BTreeMap::new());
+                    }
+                    (true, _) => {
+                        let table = tx.table(name).unwrap();
+                        let rows = now.get_mut(name).unwrap();
+                        change(&mut tx, &table, &mut random, rows)
+                            .unwrap_or_else(|error| panic!("{about}, round {round}: {error}"));
+                    }
+                }
+            }
+            match random.chance(4, 5) {
+                true => {
+                    tx.commit().unwrap_or_else(|error| panic!("{about}, round {round}: commit: {error}"));
+                    model = now;
+                }
+                false => tx.abort().unwrap(),
+            }
+            if random.chance(1, 6) {
+                db.checkpoint().unwrap_or_else(|error| panic!("{about}, round {round}: checkpoint: {error}"));
+            }
+        }
+        assert_same(&contents(&db), &model, &format!("{about}, round {round}"));
+        let end = random.below(3);
+        match end {
+            0 => db.clone().close().unwrap(),
+            1 => disk.kill(),
+            _ => disk.crash(),
+        }
+        drop(db);
+        if !disk.is_down() {
+            disk.kill();
+        }
+        disk = disk.restart();
+        db = Database::open_on(disk.clone(), options(&mut random))
+            .unwrap_or_else(|error| panic!("{about}, round {round}, after end {end}: {error}"));
+        assert_same(&contents(&db), &model, &format!("{about}, round {round}, opened after end {end}"));
+    }
+    db.close().unwrap();
+    let again = Database::open_on(Arc::clone(&disk) as _, options(&mut random)).unwrap();
+    assert_same(&contents(&again), &model, &about);
+}
+
+#[test]
+fn tables_of_both_kinds_survive_crashes_together() {
+    let (first, seeds) = for_a_while(history);
+    println!("tally: disk-resident tables, {seeds} seeds, RIALTO_SEED={first}");
+}
+
+#[test]
+fn what_is_not_built_for_disk_resident_tables_is_refused() {
+    let disk = FaultyDisk::new(1);
+    let db = Database::open_on(disk.clone(), Options::default()).unwrap();
+    db.transact(|tx| tx.create_table(&definition("on_disk"))).unwrap();
+    let refused = |outcome: Result<(), Error>, what: &str| match outcome {
+        Err(Error::Unsupported { what: found }) => assert_eq!(found, what),
+        other => panic!("{what}: {other:?}"),
+    };
+    refused(
+        db.transact(|tx| tx.create_index("on_disk", "by_text", &["text"], false)),
+        "creating an index of the disk-resident table \"on_disk\"",
+    );
+    db.close().unwrap();
+    let options = Options { logging: Logging::Transaction, ..Options::default() };
+    let options = Options { checkpoint: Checkpointing::TransactionCopyOnUpdate, ..options };
+    let Err(error) = Database::open_on(disk, options) else { panic!("it is refused") };
+    assert!(error.to_string().contains("a call that runs again would not find them"), "{error}");
+}
+
+/// Transactions with checkpoints between them, until the disk is down. Gives the rows after the last commit that was
+/// answered, and after the one that was not, if there is one.
+fn until_down(disk: &Arc<FaultyDisk>, seed: u64) -> (Model, Option<Model>) {
+    let mut random = Random::new(seed);
+    let options = Options { checkpoint: Checkpointing::None, ..options(&mut random) };
+    let mut model = Model::new();
+    let Ok(db) = Database::open_on(disk.clone(), options) else { return (model, None) };
+    for round in 0..40 {
+        let mut now = model.clone();
+        let mut change_all = |tx: &mut Transaction<'_>| -> Result<(), Error> {
+            for name in NAMES {
+                if !now.contains_key(name) {
+                    tx.create_table(&definition(name))?;
+                    now.insert(name, BTreeMap::new());
+                }
+                let table = tx.table(name)?;
+                for _ in 0..random.below(5) {
+                    change(tx, &table, &mut random, now.get_mut(name).unwrap())?;
+                }
+            }
+            Ok(())
+        };
+        let Ok(mut tx) = db.begin() else { return (model, None) };
+        if change_all(&mut tx).is_err() {
+            return (model, None);
+        }
+        if tx.commit().is_err() {
+            return (model, Some(now));
+        }
+        model = now;
+        if round % 7 == 6 && db.checkpoint().is_err() {
+            return (model, None);
+        }
+    }
+    _ = db.close();
+    (model, None)
+}
+
+/// A crash at a step of the disk: of a commit, of a page that leaves, of any part of a checkpoint. Then a second one, while
+/// the next opening makes a checkpoint of its own.
+#[test]
+fn a_crash_at_any_step_loses_nothing() {
+    let (first, seeds) = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let whole = FaultyDisk::new(seed);
+        until_down(&whole, seed);
+        let steps = whole.steps();
+        for _ in 0..8 {
+            let (step, about) = (random.below(steps), format!("RIALTO_SEED={seed}"));
+            let disk = FaultyDisk::new(seed);
+            disk.crash_at(step);
+            let (answered, asked) = until_down(&disk, seed);
+            let about = format!("{about}, a crash at step {step} of {steps}");
+            let open = |disk: &Arc<FaultyDisk>| {
+                Database::open_on(disk.clone(), Options { memory_bytes: 32 << 20, ..Options::default() })
+                    .unwrap_or_else(|error| panic!("{about}: {error}"))
+            };
+            let assert_one_of = |db: &Database, when: &str| {
+                let found = contents(db);
+                if Some(&found) != asked.as_ref() {
+                    assert_same(&found, &answered, &format!("{about}, {when}"));
+                }
+                found
+            };
+            disk.crash();
+            let disk = disk.restart();
+            let db = open(&disk);
+            let found = assert_one_of(&db, "opened");
+            let second = disk.steps() + random.below(60);
+            disk.crash_at(second);
+            _ = db.checkpoint();
+            disk.crash();
+            drop(db);
+            let db = open(&disk.restart());
+            assert_same(&contents(&db), &found, &format!("{about}, and at step {second} of the next"));
+        }
+    });
+    println!("tally: crashes of disk-resident tables, {seeds} seeds of 8, RIALTO_SEED={first}");
+}
+
+/// A database with a disk-resident table of so many rows, and the same rows in memory.
+fn filled(disk: &Arc<FaultyDisk>, options: Options, rows: i32) -> Database {
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    db.transact(|tx| {
+        ["on_disk", "in_memory"].into_iter().try_for_each(|name| tx.create_table(&definition(name)).map(drop))
+    })
+    .unwrap();
+    fill(&db, 0, rows);
+    db
+}
+
+fn fill(db: &Database, from: i32, to: i32) {
+    for name in ["on_disk", "in_memory"] {
+        let table = db.table(name).unwrap();
+        let text = || Value::Text("x".repeat(200));
+        let insert = |tx: &mut Transaction<'_>, id: i32| {
+            tx.insert(&table, &[Value::Int4(id), Value::Int4(id % 5), text()])
+        };
+        for ids in (from..to).collect::<Vec<_>>().chunks(500) {
+            db.transact(|tx| ids.iter().try_for_each(|id| insert(tx, *id))).unwrap();
+        }
+    }
+}
+
+fn quiet() -> Options {
+    Options {
+        memory_bytes: 8 << 20,
+        cache_bytes: 4 << 20,
+        checkpoint: Checkpointing::None,
+        ..Options::default()
+    }
+}
+
+/// The table on the disk is several times as large as the pages in memory.
+#[test]
+fn a_table_is_larger_than_the_memory_for_pages() {
+    let disk = FaultyDisk::new(1);
+    let options = Options { memory_bytes: 64 << 20, page_bytes: 4096, ..quiet() };
+    let db = filled(&disk, options.clone(), 60_000);
+    let pages = db.metrics().pages;
+    assert!(pages.pages * pages.page_bytes > 3 * options.cache_bytes, "{pages:?}");
+    let model = contents(&db);
+    let pages = db.metrics().pages;
+    assert!(pages.reads > 0 && pages.writes > 0, "{pages:?}");
+    assert_eq!(model["on_disk"], model["in_memory"]);
+    for end in ["without a checkpoint", "with one"] {
+        disk.crash();
+        let disk = disk.restart();
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        assert_same(&contents(&db), &model, end);
+        db.checkpoint().unwrap();
+        disk.kill();
+        let disk = disk.restart();
+        assert_same(&contents(&Database::open_on(disk, options.clone()).unwrap()), &model, end);
+    }
+}
+
+/// Where memory is short, a recovery makes its indexes smaller: those in memory.
+#[test]
+fn a_recovery_is_short_of_memory_beside_a_disk_resident_table() {
+    let disk = FaultyDisk::new(1);
+    let db = filled(&disk, quiet(), 10);
+    let table = db.table("in_memory").unwrap();
+    let mut id = 1_000;
+    while db.metrics().memory_used < db.metrics().memory_limit / 8 * 7 {
+        let row = |id| [Value::Int4(id), Value::Int4(0), Value::Text("y".repeat(500))];
+        db.transact(|tx| (id..id + 100).try_for_each(|id| tx.insert(&table, &row(id)))).unwrap();
+        id += 100;
+    }
+    let model = contents(&db);
+    db.close().unwrap();
+    let db = Database::open_on(disk.clone(), quiet()).unwrap();
+    assert_same(&contents(&db), &model, "opened");
+}
+
+/// What a sync that failed may have lost is not named by a later checkpoint.
+#[test]
+fn a_failed_sync_of_pages_is_not_made_up_for_by_the_next() {
+    for kind in [FaultKind::Sync, FaultKind::SyncReverts] {
+        let disk = FaultyDisk::new(3);
+        let db = filled(&disk, quiet(), 3_000);
+        db.checkpoint().unwrap();
+        fill(&db, 3_000, 4_000);
+        disk.fail(kind, "pages", 0);
+        db.checkpoint().unwrap_err();
+        disk.mend();
+        let error = db.checkpoint().unwrap_err().to_string();
+        assert!(error.contains("pages"), "{error}");
+        disk.crash();
+        drop(db);
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        let found = contents(&db);
+        assert_eq!(found["on_disk"].len(), 4_000, "{kind:?}");
+        assert_eq!(found["on_disk"], found["in_memory"], "{kind:?}");
+        db.checkpoint().unwrap();
+    }
+}
+
+/// Bytes of an image that were damaged at rest are an error that names them, and not a row.
+#[test]
+fn a_damaged_page_is_named() {
+    let disk = FaultyDisk::new(5);
+    let options = Options { page_bytes: 4096, ..quiet() };
+    let db = filled(&disk, options.clone(), 3_000);
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    disk.kill();
+    let disk = disk.restart();
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    for page in 0..200 {
+        disk.damage("pages", page * 4096 + 100, 8).unwrap();
+    }
+    let table = db.table("on_disk").unwrap();
+    let found = db.transact(|tx| tx.count(&table));
+    let Err(Error::Corrupt { file, what, .. }) = &found else { panic!("{found:?}") };
+    assert!(file == "pages" && what.contains("checksum"), "{found:?}");
+    // What is in memory goes on.
+    let table = db.table("in_memory").unwrap();
+    assert_eq!(db.transact(|tx| tx.count(&table)), Ok(3_000));
+}
+
+/// A look at a database changes nothing in it.
+#[test]
+fn a_check_writes_nothing() {
+    let disk = FaultyDisk::new(7);
+    let db = filled(&disk, quiet(), 3_000);
+    db.checkpoint().unwrap();
+    fill(&db, 3_000, 9_000);
+    disk.kill();
+    drop(db);
+    let disk = disk.restart();
+    let bytes = |disk: &FaultyDisk| {
+        let file = disk.open("pages", Open::ReadOnly, Caching::Buffered).unwrap();
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let before = bytes(&disk);
+    let as_disk: Arc<dyn Disk> = disk.clone();
+    let report = check::check(&as_disk, 64 << 20, 2).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert!(bytes(&disk) == before, "the page file is as it was");
+}
