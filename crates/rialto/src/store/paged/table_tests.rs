@@ -82,12 +82,15 @@ enum Undo {
     GiveBack(usize, Vec<u8>, (Vec<u8>, bool)),
 }
 
-/// A transaction, as the layers above will run it.
+/// All locations that a row has had in a transaction, and its last body.
+type WrittenRow = (Vec<RowLocation>, Option<Vec<u8>>);
+
+/// A transaction, as the layers above run it.
 struct TestTransaction<'a> {
     table: &'a PagedTable,
     undo: Vec<Undo>,
     /// Of each row that it writes: all locations in turn, and its last body.
-    writes: BTreeMap<Vec<u8>, (Vec<RowLocation>, Option<Vec<u8>>)>,
+    writes: BTreeMap<Vec<u8>, WrittenRow>,
     /// The rows as it sees them.
     rows: Model,
 }
