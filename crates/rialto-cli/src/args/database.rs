@@ -80,18 +80,6 @@ pub struct DatabaseArgs {
     archive: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// The bytes that pages of disk-resident tables take in memory, at least 4194304 [default: 268435456]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(4 << 20..))]
-    cache_bytes: Option<u64>,
-    /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 16384]
-    #[arg(long, value_name = "4096|8192|16384|32768|65536", value_parser = page_bytes)]
-    page_bytes: Option<usize>,
-}
-
-fn page_bytes(text: &str) -> Result<usize, String> {
-    const SIZES: [usize; 5] = [4_096, 8_192, 16_384, 32_768, 65_536];
-    let size = text.parse().ok().filter(|size| SIZES.contains(size));
-    size.ok_or_else(|| format!("expected 4096, 8192, 16384, 32768 or 65536, found \"{text}\""))
 }
 
 impl DatabaseArgs {
@@ -186,8 +174,6 @@ impl DatabaseArgs {
             straddling_hints: self.straddling_hints.unwrap_or(defaults.straddling_hints),
             archive: self.archive.as_ref().map(Archive::directory),
             memory_bytes: self.memory.bytes(),
-            cache_bytes: self.cache_bytes.unwrap_or(defaults.cache_bytes),
-            page_bytes: self.page_bytes.unwrap_or(defaults.page_bytes),
             ..defaults
         }
     }

@@ -5,6 +5,7 @@ mod group_commit;
 mod log_writes;
 mod memory;
 mod names;
+mod pages;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ pub use self::group_commit::GroupCommitArgs;
 pub use self::log_writes::LogWritesArgs;
 pub use self::memory::MemoryArgs;
 pub use self::names::{CheckpointName, DurabilityName, EngineName, HandOverName, LocksName};
+pub use self::pages::PageArgs;
 
 /// Seconds on the command line.
 ///

@@ -472,7 +472,7 @@ impl Checkpointer {
         // force.
         let older_is_kept = home.older().is_some();
         let mut pages = disk_tables.and_then(|tables| tables.begin_checkpoint(older_is_kept));
-        let page_place = pages.as_mut().map(|pages| self.source.cut_pages(&mut || pages.cut()));
+        let page_place = pages.as_mut().map(|pages| pages.cut(|cut| self.source.cut_pages(cut)));
         let cut = match method {
             Method::CopyOnUpdate(consistency) => {
                 uncut.is_cut = true;

@@ -136,7 +136,8 @@ impl Applying<'_> {
         let key = Key::from(key_of(write, packet));
         let is_plain = write.kind == WriteKind::Patch
             && write.previous.is_none()
-            && write.final_location().is_in_line()
+            && write.record.is_in_line()
+            && write.moved_to.is_none()
             && self.writes.adds_of(last).iter().all(|add| add.index == WhichIndex::Primary);
         if is_plain {
             let (row_at, ranges) = (usize::from(write.row_at), Patches::of(body_of(write, packet)).ranges());

@@ -186,9 +186,8 @@ impl Load {
     }
 
     fn submit(&self, read_only: bool, work: impl Fn(&mut Body) -> Result<(), Error>) -> Done {
-        let (events, ticket) = self
-            .db
-            .submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
+        let submit = || {
+            self.db.submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
                 // Each run has a number of its own: what an earlier run wrote was never committed.
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let mut body = Body {
@@ -202,7 +201,14 @@ impl Load {
                 work(&mut body)?;
                 Ok(body.events)
             })
-            .unwrap();
+        };
+        let (events, ticket) = loop {
+            match submit() {
+                // Others have claimed the pages in memory.
+                Err(Error::CacheFull { .. }) => std::thread::yield_now(),
+                submitted => break submitted.unwrap(),
+            }
+        };
         let place = ticket.lsn().0;
         ticket.wait().unwrap();
         Done { place, events }

@@ -20,18 +20,22 @@ use crate::store::paged::DiskTables;
 use crate::txn::core::Core;
 
 /// The closed commit barrier of a cut; dropping it opens the barrier.
-pub(super) struct ClosedBarrier<'a>(&'a CommitsInProgress);
+pub(super) struct ClosedBarrier<'a> {
+    in_progress: &'a CommitsInProgress,
+    /// What commits find from then on.
+    then: CommitBarrier,
+}
 
 impl ClosedBarrier<'_> {
-    fn close(in_progress: &CommitsInProgress) -> ClosedBarrier<'_> {
+    fn close(in_progress: &CommitsInProgress, then: CommitBarrier) -> ClosedBarrier<'_> {
         in_progress.close_barrier();
-        ClosedBarrier(in_progress)
+        ClosedBarrier { in_progress, then }
     }
 }
 
 impl Drop for ClosedBarrier<'_> {
     fn drop(&mut self) {
-        self.0.open_barrier(CommitBarrier::Snapshots);
+        self.in_progress.open_barrier(self.then);
     }
 }
 
@@ -82,7 +86,7 @@ impl CheckpointSource for Source {
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
         // This is only measured, here and below, and therefore by the machine's clock.
         let began = Instant::now();
-        let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
+        let _closed = ClosedBarrier::close(&self.core.commits.in_progress, CommitBarrier::Snapshots);
         self.cut_behind_the_barrier(consistency, heaps, began)
     }
 
@@ -90,7 +94,7 @@ impl CheckpointSource for Source {
         // Most of what is queued is gathered here, before commits are kept waiting.
         self.core.commits.log.point()?;
         let began = Instant::now();
-        let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
+        let _closed = ClosedBarrier::close(&self.core.commits.in_progress, CommitBarrier::Snapshots);
         self.core.commits.in_progress.drain(&self.core.clock);
         let point = self.core.commits.log.point()?;
         let cut = self.cut_behind_the_barrier(Consistency::Transaction, heaps, began);
@@ -104,12 +108,10 @@ impl CheckpointSource for Source {
 
     fn cut_pages(&self, cut: &mut dyn FnMut()) -> Lsn {
         let in_progress = &self.core.commits.in_progress;
-        in_progress.close_barrier();
+        let _closed = ClosedBarrier::close(in_progress, CommitBarrier::Open);
         in_progress.drain(&self.core.clock);
         cut();
-        let place = self.core.commits.log.place();
-        in_progress.open_barrier(CommitBarrier::Open);
-        place
+        self.core.commits.log.place()
     }
 
     fn paint(&self, consistency: Consistency) -> Cut {

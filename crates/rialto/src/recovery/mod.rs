@@ -336,11 +336,11 @@ impl RecoveryPages {
             let at = PublishedAt::of_numbers(pages.root, pages.words)?;
             Some(PagesAt { page_bytes: pages.page_bytes, at })
         };
-        let Some(pages) = home.pages else { return Ok(DiskTables::new(disk, seed, self.options)) };
-        let Some(current) = at(pages) else {
+        let current = home.pages.and_then(at);
+        if current.is_some() != home.pages.is_some() {
             let what = "the home block's checksum is right, but no page has its root".to_owned();
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
-        };
+        }
         DiskTables::open(disk, seed, self.options, (current, self.other.and_then(at)))
     }
 }
@@ -363,7 +363,8 @@ pub(crate) struct Recovered {
 }
 
 impl Recovery<'_> {
-    /// Brings the database of this home block into memory. Writes nothing to the disk.
+    /// Brings the database of this home block into memory. Writes nothing to the disk but pages of disk-resident tables, to
+    /// addresses of the page file that no home block in force names.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].

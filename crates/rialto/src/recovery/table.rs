@@ -48,9 +48,9 @@ pub(super) struct Builder<'a> {
     pub progress: &'a RecoveryProgress<'a>,
 }
 
-/// The memory-resident table. Only such tables are recovered so far.
+/// A memory-resident table: calls of procedures are replayed on such tables alone.
 pub(super) fn resident(version: &TableVersion) -> &MemoryTable {
-    version.store.memory().expect("recovered tables are memory-resident")
+    version.store.memory().expect("transaction logging is refused with disk-resident tables")
 }
 
 /// Buffers of one redoing thread.

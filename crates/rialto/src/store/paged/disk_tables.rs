@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
 use super::paged_table::PagedTable;
 use super::published::{PublishedAt, PublishedTable};
@@ -62,6 +63,8 @@ struct DiskTablesState {
     store: Option<Arc<dyn PageStore>>,
     /// All that have pages: also those of transactions in progress, and those that are gone and not freed yet.
     tables: HashMap<HeapId, PagedTable>,
+    /// Whether the page file was made while its name is not known to be durable.
+    is_unnamed: bool,
 }
 
 impl DiskTables {
@@ -70,8 +73,8 @@ impl DiskTables {
         DiskTables { disk, seed, options, state: Mutex::default(), gone: Arc::default() }
     }
 
-    /// Of a database whose pages are as a checkpoint has left them. What another checkpoint has written stays as it is, while
-    /// its home block is in force too.
+    /// Of a database whose pages are as a checkpoint has left them, if that was when there were pages. What another checkpoint
+    /// has written stays as it is, while its home block is in force too.
     ///
     /// # Errors
     /// Those of the disk; [`Error::Corrupt`](crate::Error::Corrupt).
@@ -79,11 +82,12 @@ impl DiskTables {
         disk: Arc<dyn Disk>,
         seed: u64,
         options: PageOptions,
-        (current, other): (PagesAt, Option<PagesAt>),
+        (current, other): (Option<PagesAt>, Option<PagesAt>),
     ) -> Result<DiskTables> {
         let tables = DiskTables::new(disk, seed, options);
-        let in_force = PagesInForce { current: current.at, other: other.map(|other| other.at) };
-        let (store, published) = page_store::open(tables.room(current.page_bytes as usize), in_force)?;
+        let Some(PagesAt { page_bytes, .. }) = current.or(other) else { return Ok(tables) };
+        let in_force = PagesInForce { current: current.map(|at| at.at), other: other.map(|at| at.at) };
+        let (store, published) = page_store::open(tables.room(page_bytes as usize), in_force)?;
         let mut state = tables.state.lock();
         for table in &published {
             state
@@ -122,8 +126,14 @@ impl DiskTables {
         let store = match &state.store {
             Some(store) => store.clone(),
             None => {
+                if state.is_unnamed {
+                    // A sync of the directory has failed, and no later one makes up for it.
+                    self.disk.remove(PAGE_FILE)?;
+                }
+                state.is_unnamed = true;
                 let store = page_store::create(self.room(self.options.page_bytes))?;
                 self.disk.sync_directory()?;
+                state.is_unnamed = false;
                 state.store.insert(store).clone()
             }
         };
@@ -147,11 +157,9 @@ impl DiskTables {
     /// Frees the pages of tables that are gone.
     pub fn free_gone(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
-        for table in gone {
-            if self.state.lock().tables.remove(&table.heap()).is_some() {
-                table.free();
-            }
-        }
+        let is_known = |table: &PagedTable| self.state.lock().tables.remove(&table.heap()).is_some();
+        let known: Vec<PagedTable> = gone.into_iter().filter(is_known).collect();
+        known.iter().for_each(PagedTable::free);
     }
 
     /// What has happened to the pages; `None` if there are none.
@@ -190,12 +198,15 @@ enum CheckpointEnd {
 }
 
 impl PageCheckpoint<'_> {
-    /// Makes the cut. No commit is applied meanwhile.
-    pub fn cut(&mut self) {
-        // No table is made or freed meanwhile.
+    /// Makes the cut, in the function that it gives to `hold_commits`: no commit is applied there.
+    pub fn cut<T>(&mut self, hold_commits: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
+        // No table is made or freed meanwhile. Whoever makes one is waited for here, and not while commits are held.
         let state = self.tables.state.lock();
-        self.store.make_cut();
-        self.cut = Some(state.tables.values().map(PagedTable::published).collect());
+        let PageCheckpoint { store, cut, .. } = self;
+        hold_commits(&mut || {
+            store.make_cut();
+            *cut = Some(state.tables.values().map(PagedTable::published).collect());
+        })
     }
 
     /// Writes the pages as of the cut.

@@ -681,3 +681,32 @@ impl PagedTable {
         is_own
     }
 }
+
+#[cfg(test)]
+impl PagedTable {
+    /// What is wrong while no transaction is in progress: entries that are claimed or placeholders, and entries of secondary
+    /// indexes that no row has.
+    pub fn unsettled(&self) -> Vec<String> {
+        let (mut wrong, mut counts) = (Vec::new(), Vec::new());
+        let trees = [&self.primary, &self.long_bodies].into_iter().chain(&self.secondaries);
+        for (number, tree) in trees.enumerate() {
+            let (mut batch, mut more, mut count) = (Batch::new(), More::Yes, 0);
+            while more == More::Yes {
+                let (range, direction) = (ScanRange::ALL, Direction::Forward);
+                more = tree.read_leaf(&range, direction, Guard::Leave, &mut batch).unwrap();
+                for (key, _) in batch.iter() {
+                    count += 1;
+                    let marks = tree.find(key).unwrap().marks.unwrap_or_default();
+                    if (EntryMarks { overflow: false, ..marks }) != EntryMarks::default() {
+                        wrong.push(format!("tree {number}, key {key:?}: {marks:?}"));
+                    }
+                }
+            }
+            counts.push(count);
+        }
+        if counts[2..].iter().any(|&count| count != counts[0]) || counts[0] != self.rows() {
+            wrong.push(format!("{counts:?} entries for {} rows", self.rows()));
+        }
+        wrong
+    }
+}

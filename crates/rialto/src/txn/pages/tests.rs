@@ -81,11 +81,11 @@ fn check(tx: &mut Transaction<'_>, table: &Table, model: &Model, context: &str) 
     }
 }
 
-const KEYS: i32 = 40;
-const CODES: u64 = 50;
+const KEYS: i32 = 900;
+const CODES: u64 = 2_000;
 
 fn draw(random: &mut Random, key: i32) -> Line {
-    let length = if random.chance(1, 6) { random.below(9_000) } else { random.below(100) };
+    let length = if random.chance(1, 6) { random.below(4_000) } else { random.below(400) };
     (key, random.below(4) as i32, random.below(CODES) as i32, "t".repeat(length as usize))
 }
 
@@ -135,9 +135,20 @@ fn change(tx: &mut Transaction<'_>, table: &Table, random: &mut Random, model: &
 fn a_table_in_pages_does_what_a_map_does() {
     let seed = Random::seed_from_environment();
     let mut random = Random::new(seed);
-    let (db, table) = open(120);
+    let (db, table) = open(96);
     let mut model = Model::new();
-    for round in 0..120 {
+    for keys in (0..700).collect::<Vec<_>>().chunks(7) {
+        let lines: Vec<Line> = keys
+            .iter()
+            .map(|&key| {
+                let (_, part, _, text) = draw(&mut random, key);
+                (key, part, 10_000 + key, text)
+            })
+            .collect();
+        db.transact(|tx| lines.iter().try_for_each(|line| tx.insert(&table, &values(line)))).unwrap();
+        model.extend(lines.into_iter().map(|line| (line.0, line)));
+    }
+    for round in 0..60 {
         let context = format!("RIALTO_SEED={seed}, round {round}");
         let mut tx = db.begin().unwrap();
         let mut now = model.clone();
@@ -165,7 +176,9 @@ fn a_table_in_pages_does_what_a_map_does() {
         }
         check(&mut db.begin().unwrap(), &table, &model, &context);
         assert_eq!(table.rows_estimate(), model.len() as u64, "{context}");
+        assert_eq!(table.version().store.pages().unwrap().unsettled(), [""; 0], "{context}");
     }
+    assert!(model.len() > 100, "{} rows", model.len());
     db.close().unwrap();
 }
 
@@ -191,6 +204,24 @@ fn rows_without_a_key_are_in_pages_too() {
         sum
     };
     assert_eq!(sum(&db), 499_500);
+    // Rows are found again by their numbers.
+    let mut keys = Vec::new();
+    let mut tx = db.begin().unwrap();
+    tx.scan(&table, &Scan::all(), |key, row| {
+        keys.push((key.clone(), row.get_i32(0)?));
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    for (key, n) in &keys {
+        match n % 3 {
+            0 => assert!(tx.delete_at(&table, key).unwrap()),
+            1 => assert!(tx.update_at(&table, key, &[(0, Value::Int4(0))]).unwrap()),
+            _ => assert_eq!(tx.get_at(&table, key).unwrap().unwrap().view().get_i32(0), Ok(*n)),
+        }
+    }
+    tx.commit().unwrap();
+    assert_eq!(sum(&db), (0..1_000).filter(|n| n % 3 == 2).sum::<i32>());
+    assert_eq!(table.version().store.pages().unwrap().unsettled(), [""; 0]);
     db.close().unwrap();
 }
 

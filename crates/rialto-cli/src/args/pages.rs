@@ -1,0 +1,34 @@
+//! The pages of disk-resident tables.
+
+use clap::Args;
+use rialto::Options;
+
+/// The sizes that pages may have, in bytes.
+const SIZES: [usize; 5] = [4_096, 8_192, 16_384, 32_768, 65_536];
+
+/// The pages of disk-resident tables.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct PageArgs {
+    /// The bytes that pages of disk-resident tables take in memory, at least 4194304 [default: 268435456]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(4 << 20..))]
+    cache_bytes: Option<u64>,
+    /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 16384]
+    #[arg(long, value_name = "4096|8192|16384|32768|65536", value_parser = page_bytes)]
+    page_bytes: Option<usize>,
+}
+
+impl PageArgs {
+    /// Other options with these.
+    pub fn in_options(self, options: Options) -> Options {
+        Options {
+            cache_bytes: self.cache_bytes.unwrap_or(options.cache_bytes),
+            page_bytes: self.page_bytes.unwrap_or(options.page_bytes),
+            ..options
+        }
+    }
+}
+
+fn page_bytes(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size| SIZES.contains(size));
+    size.ok_or_else(|| "expected 4096, 8192, 16384, 32768 or 65536".to_owned())
+}
