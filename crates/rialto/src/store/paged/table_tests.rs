@@ -49,11 +49,16 @@ impl TableDisk {
     }
 
     fn table(&self, pool: &Arc<PagePool<WORDS>>) -> TestTables {
+        self.table_of(pool, 0)
+    }
+
+    /// The same with so many rows in it.
+    fn table_of(&self, pool: &Arc<PagePool<WORDS>>, rows: usize) -> TestTables {
         let store = PagesOfSize(pool.clone());
         let [primary, long_bodies, by_first, by_shape] = self.roots;
         let published = PublishedTable {
             heap: HeapId(1),
-            rows: 0,
+            rows: rows as u64,
             last_long: 0,
             primary,
             long_bodies,
@@ -199,6 +204,7 @@ impl TestTransaction<'_> {
 
     /// The entries that an operation has noted for a row go, or stay with it, in any order of the rows.
     fn commit(self, random: &mut Random, lsn: Lsn) -> Model {
+        self.table.count_rows(self.rows.len() as i64 - self.table.rows() as i64);
         let mut writes: Vec<_> = self.writes.iter().collect();
         for at in (1..writes.len()).rev() {
             writes.swap(at, random.below(at as u64 + 1) as usize);
@@ -346,7 +352,7 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
                     in_use(&images),
                 )
                 .unwrap();
-                disk.table(&Arc::new(opened)).check(&before, &format!("{context}, opened"));
+                disk.table_of(&Arc::new(opened), before.len()).check(&before, &format!("{context}, opened"));
             }
         }
         let (pages, _) = pool.pages_and_images();
