@@ -200,7 +200,7 @@ enum CheckpointEnd {
 impl PageCheckpoint<'_> {
     /// Makes the cut, in the function that it gives to `hold_commits`: no commit is applied there.
     pub fn cut<T>(&mut self, hold_commits: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
-        // No table is made or freed meanwhile. Whoever makes one is waited for here, and not while commits are held.
+        // No table is made or freed meanwhile. The wait for a thread that makes one is here, and not while commits are held.
         let state = self.tables.state.lock();
         let PageCheckpoint { store, cut, .. } = self;
         hold_commits(&mut || {

@@ -70,7 +70,7 @@ pub(crate) trait LatchedEntry {
     /// Gives it other marks.
     fn set_marks(&mut self, marks: EntryMarks);
 
-    /// Notes a writer at this place: all who read in the leaf depend on it from now on (I3).
+    /// Notes a writer at this place: all readers of the leaf depend on it from now on (I3).
     fn note_writer(&mut self, lsn: Lsn);
 }
 

@@ -40,8 +40,8 @@ pub trait Nodes<const W: usize>: Send + Sync {
     /// A latched node is about to be changed. An error if what the change needs is not there.
     fn before_change(&self, node: &LatchedNode<'_, W>) -> Result<(), Self::Full>;
 
-    /// Called before the first of several nodes is latched that are changed together: a split or a merge, which is seen
-    /// wholly or not at all by whoever looks at all nodes.
+    /// Called before the first of several nodes is latched that are changed together: a split or a merge, which a look at all
+    /// nodes sees wholly or not at all.
     fn begin_restructuring(&self) -> Self::Restructuring<'_>;
 
     /// A new node, latched, and its identifier.
