@@ -109,7 +109,9 @@ impl CheckpointSource for Source {
     fn cut_pages(&self, cut: &mut dyn FnMut()) -> Lsn {
         let in_progress = &self.core.commits.in_progress;
         let _closed = ClosedBarrier::close(in_progress, CommitBarrier::Open);
-        in_progress.drain(&self.core.clock);
+        if !fault_injection::is_on("page-cut-beside-commits") {
+            in_progress.drain(&self.core.clock);
+        }
         cut();
         self.core.commits.log.place()
     }

@@ -9,6 +9,7 @@ use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
 use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
 use crate::error::Result;
+use crate::fault_injection;
 use crate::io::AlignedBuffer;
 use crate::store::tree::{LatchedNode, Node};
 
@@ -109,7 +110,7 @@ impl<const W: usize> PagePool<W> {
         // Before a pin is seen or not: see the module's page.
         fence(Ordering::SeqCst);
         latched.pins.load(Ordering::Relaxed) != 0
-            || latched.has_claims()
+            || latched.has_claims() && !fault_injection::is_on("claimed-pages-leave")
             || latched
                 .children()
                 .any(|child| matches!(self.map.find(PageId(child)), Whereabouts::Resident(_)))
