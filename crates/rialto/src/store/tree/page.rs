@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::fault_injection;
-
 use super::node::{Control, HEADER_BYTES, LatchedNode, Node};
+use crate::fault_injection;
 
 /// Of the image's header (`paged/image.rs`).
 const CONTROL: std::ops::Range<usize> = 8..16;
