@@ -139,6 +139,7 @@ pub use recovery::OpenError;
 pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use store::{PageStats, Table};
+pub use txn::two_stage::{TwoStage, TwoStageAccount};
 pub use txn::{
     Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Rows, Savepoint, Scan,
     ScanMode, Transaction, TxOptions,

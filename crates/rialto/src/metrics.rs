@@ -6,6 +6,7 @@ use crate::engine::PhasePlan;
 use crate::isolate::{LockCounters, RoutingChanges};
 use crate::log::{ArchiveStats, LogStats, WritePath};
 use crate::store::PageStats;
+use crate::txn::two_stage::TwoStageAccount;
 
 /// Sums since the database was opened. Times are in nanoseconds, added up over all transactions.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,6 +61,9 @@ pub struct Metrics {
     pub memory_used: u64,
     /// The pages of disk-resident tables; zeros if there are none.
     pub pages: PageStats,
+    /// How transactions on disk-resident tables were executed ([`Options::two_stage`](crate::Options::two_stage)), by procedure:
+    /// those that have touched pages. Empty on the data-oriented engine.
+    pub two_stage: Vec<TwoStageAccount>,
     /// The bound on these bytes.
     pub memory_limit: u64,
 }

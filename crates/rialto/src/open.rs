@@ -20,7 +20,7 @@ use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Check
 use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
-use crate::engine::{CallersServers, Procedures, Runtime};
+use crate::engine::{CallersServers, Engine, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
@@ -40,6 +40,7 @@ use crate::store::memory::{LoadCommit, LoadFile, MemoryStore};
 use crate::store::paged::{DiskTables, PAGE_FILE};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
+use crate::txn::two_stage::TwoStages;
 use crate::{fault_injection, seed};
 
 /// An open database: what runs its transactions, and the threads that end with it.
@@ -133,6 +134,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         part_contexts: Contexts::new(parts_max),
         part_packets: PoolOwner::of_homes(parts_max),
         clock: options.clock.clone(),
+        stages: matches!(options.engine, Engine::Conventional { .. })
+            .then(|| Box::new(TwoStages::new(options.two_stage))),
         releases: Arc::default(),
         defaults: TxDefaults {
             durability: options.durability,
@@ -430,6 +433,10 @@ impl Running {
             recovery: self.checkpointer.forecast(),
             memory_used: core.storage.memory.segments.budget().used(),
             pages: core.storage.disk_tables.stats().unwrap_or_default(),
+            two_stage: core
+                .stages
+                .as_ref()
+                .map_or_else(Vec::new, |stages| stages.accounts(&core.commits.accounts.names())),
             memory_limit: core.storage.memory.segments.budget().limit(),
         }
     }

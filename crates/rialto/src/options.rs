@@ -17,6 +17,7 @@ use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_d
 use crate::store::paged::{
     CACHE_BYTES_BY_DEFAULT, CACHE_BYTES_MIN, PAGE_BYTES_BY_DEFAULT, PAGE_SIZES, PageOptions,
 };
+use crate::txn::two_stage::TwoStage;
 
 /// The choices of a database; [`Options::default`] suits most. A time longer than [`FOR_EVER`](crate::io::FOR_EVER),
 /// such as [`Duration::MAX`], counts as `FOR_EVER`: a wait with this limit lasts until something else ends it.
@@ -41,6 +42,8 @@ pub struct Options {
     /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
     /// database without such tables; the pages of others keep their size.
     pub page_bytes: usize,
+    /// How transactions on disk-resident tables read pages that are not in memory: Charm's strategies. HTSTE by default.
+    pub two_stage: TwoStage,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
     /// The procedures that are registered before recovery, so that recovery can run calls in the log again
@@ -200,6 +203,7 @@ impl Default for Options {
             memory_bytes: memory_bytes_by_default(),
             cache_bytes: CACHE_BYTES_BY_DEFAULT,
             page_bytes: PAGE_BYTES_BY_DEFAULT,
+            two_stage: TwoStage::default(),
             logging: Logging::Value,
             procedures: Vec::new(),
             check_determinism: false,

@@ -44,6 +44,7 @@ struct ProcedureCounters {
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
+    fetch_io_ns: AtomicU64,
     /// Response times, which are also runs, of transactions that never waited: one cell to count instead of two.
     unwaited: HistogramCells,
     /// Response times of the other transactions.
@@ -63,6 +64,9 @@ impl ProcedureCounters {
         let run_ns = spent.run_ns();
         one.add(&self.run_ns, run_ns);
         one.add(self.run.cell(run_ns), 1);
+        if spent.fetch_io_ns > 0 {
+            one.add(&self.fetch_io_ns, spent.fetch_io_ns);
+        }
         for (waited_ns, sum, histogram) in [
             (spent.lock_wait_ns, &self.lock_wait_ns, &self.lock_wait),
             (spent.latch_wait_ns, &self.latch_wait_ns, &self.latch_wait),
@@ -85,6 +89,10 @@ impl ProcedureCounters {
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
         total.time.log_wait_ns += get(&self.log_wait_ns);
+        let fetch_io_ns = get(&self.fetch_io_ns);
+        if fetch_io_ns > 0 {
+            *total.time.fetch_io_ns.get_or_insert(0) += fetch_io_ns;
+        }
         self.unwaited.add_to(&mut total.response);
         self.response.add_to(&mut total.response);
         self.unwaited.add_to(&mut total.run);
@@ -125,6 +133,11 @@ impl Accounts {
     /// The account of this name.
     pub fn id(&self, name: &str) -> ProcedureId {
         self.names.id(name)
+    }
+
+    /// The names of all accounts, by their positions.
+    pub fn names(&self) -> Vec<String> {
+        self.names.all()
     }
 
     /// A transaction has ended with a commit.
@@ -213,6 +226,7 @@ mod tests {
             lock_wait_ns,
             latch_wait_ns,
             log_wait_ns,
+            fetch_io_ns: 0,
         };
         accounts.committed(0, pay, &spent(10, 0, 500));
         accounts.committed(3, pay, &spent(0, 7, 0));

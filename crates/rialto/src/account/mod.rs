@@ -3,7 +3,7 @@
 //! Every transaction's response time is split into parts that add up to it: queue, fetch I/O, lock wait, latch wait,
 //! run, log wait, standby wait. Clocks are read where a wait begins or ends. A transaction that never waits therefore
 //! costs two reads, at its begin and its end, and one that only waits for the log costs three; *run* is the remainder.
-//! Parts that nothing measures yet (an executor's queue, fetch I/O, a standby database) are `None`, not zero.
+//! Parts that nothing measures yet (an executor's queue, a standby database) are `None`, not zero.
 //!
 //! - [`waits`]: what a thread has waited for. It is counted by thread, because the code that waits does not know the
 //!   transaction;
@@ -61,6 +61,7 @@ impl Ledger {
             lock_wait_ns: self.lock_wait_ns,
             latch_wait_ns: waits.latch_ns,
             log_wait_ns: waits.log_ns + placed.map_or(0, from),
+            fetch_io_ns: waits.page_ns,
         }
     }
 }
@@ -72,17 +73,18 @@ pub(crate) struct Spent {
     pub lock_wait_ns: u64,
     pub latch_wait_ns: u64,
     pub log_wait_ns: u64,
+    pub fetch_io_ns: u64,
 }
 
 impl Spent {
     #[inline]
     pub fn has_waited(&self) -> bool {
-        self.lock_wait_ns | self.latch_wait_ns | self.log_wait_ns != 0
+        self.lock_wait_ns | self.latch_wait_ns | self.log_wait_ns | self.fetch_io_ns != 0
     }
 
     /// The remainder: the time that was not a wait.
     pub fn run_ns(&self) -> u64 {
-        let waited = self.lock_wait_ns + self.latch_wait_ns + self.log_wait_ns;
+        let waited = self.lock_wait_ns + self.latch_wait_ns + self.log_wait_ns + self.fetch_io_ns;
         // Waits lie in the response time, with one exception: under a virtual clock a wait for a latch takes real time.
         self.response_ns.saturating_sub(waited)
     }

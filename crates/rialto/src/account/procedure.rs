@@ -18,7 +18,7 @@ pub struct ProcedureId(u16);
 
 impl ProcedureId {
     #[inline]
-    pub(super) fn position(self) -> usize {
+    pub(crate) fn position(self) -> usize {
         usize::from(self.0)
     }
 }
@@ -63,7 +63,7 @@ pub struct TimeAccount {
     /// Waiting on an executor's queue; always `None`. A transaction's account begins with its first run, when it has
     /// left the queue.
     pub queue_ns: Option<u64>,
-    /// Waiting for pages; `None`, because all tables are in memory.
+    /// Waiting for pages of disk-resident tables that were not in memory; `None` if there was no such wait.
     pub fetch_io_ns: Option<u64>,
     /// Waiting for locks.
     pub lock_wait_ns: u64,

@@ -26,7 +26,7 @@ use std::thread::LocalKey;
 use std::time::Instant;
 
 use super::latches;
-use super::waits::{LATCH_NS, LOG_NS};
+use super::waits::{LATCH_NS, LOG_NS, PAGE_NS};
 use crate::io::{Clock, Moment};
 
 /// What a thread waits for.
@@ -44,6 +44,8 @@ pub(crate) enum Awaited {
     LogRoom,
     /// A checkpoint: its end, or before it begins, the end of another checkpoint or of a backup.
     Checkpoint,
+    /// A page that is read from the disk, by this thread or by another one.
+    Page,
     /// At a barrier that commits pass: a checkpoint or a definition that holds it.
     Barrier,
 }
@@ -55,6 +57,7 @@ impl Awaited {
             Awaited::Lock | Awaited::Others | Awaited::Commit | Awaited::Log | Awaited::Checkpoint => None,
             Awaited::LogRoom => Some(&LOG_NS),
             Awaited::Barrier => Some(&LATCH_NS),
+            Awaited::Page => Some(&PAGE_NS),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::txn::committed::Committed;
 use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 use crate::txn::runs::{Run, Runs};
+use crate::unlikely::unlikely;
 
 /// Runs `body` until its transaction has its place or has failed; after a failure it also waits until what the body
 /// read is durable.
@@ -111,7 +112,11 @@ pub(crate) fn run_once<T>(
         Ok(transaction) => transaction,
         Err(error) => return Run::Failed(None, Failure::Error(error)),
     };
-    let outcome = match catch(|| body(&mut transaction)) {
+    let outcome = catch(|| body(&mut transaction));
+    if unlikely(runs.is_staged()) && runs.ends_stage(core, &mut transaction) {
+        return runs.again(transaction, None);
+    }
+    let outcome = match outcome {
         Err(_) | Ok(Err(_)) if runs.is_invalidated(&mut transaction) => {
             return runs.again(transaction, None);
         }

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::*;
+use crate::store::paged::PageAccess;
 use crate::store::tree::Admit;
 use crate::{Error, LockPolicy};
 
@@ -184,5 +185,5 @@ fn an_entry_that_leads_to_a_free_slot_is_said_to_be_a_bug() {
     let version = table.version();
     assert!(version.store.memory().unwrap().segments().is_free(record), "the test's own premise");
     version.store.memory().unwrap().primary.insert(b"left", record.0, || Admit::Go).unwrap();
-    version.read_by_entry(WhichIndex::Primary, b"left", &mut Vec::new()).unwrap();
+    version.read_by_entry(&PageAccess::plain(), WhichIndex::Primary, b"left", &mut Vec::new()).unwrap();
 }

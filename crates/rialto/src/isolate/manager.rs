@@ -51,6 +51,7 @@ pub struct LockManager {
     pub(super) slots: Box<[CachePadded<Slot>]>,
     /// How many owners run a part of another owner's transaction.
     pub(super) followers: AtomicU32,
+    waiters: Waiters,
     /// One search for a deadlock at a time.
     pub(super) detector: Mutex<Searches>,
     pub(super) options: LockOptions,
@@ -59,6 +60,27 @@ pub struct LockManager {
     born: Moment,
     /// The seed of the hashes of keys.
     seed: u64,
+}
+
+/// How many owners wait for locks.
+#[derive(Debug, Default)]
+struct Waiters(AtomicU32);
+
+impl Waiters {
+    /// One more waits until this is dropped.
+    fn enter(&self) -> IsWaiting<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        IsWaiting(self)
+    }
+}
+
+/// An owner waits.
+struct IsWaiting<'a>(&'a Waiters);
+
+impl Drop for IsWaiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How a sleep ended.
@@ -95,6 +117,7 @@ impl LockManager {
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
             followers: AtomicU32::new(0),
+            waiters: Waiters::default(),
             detector: Mutex::default(),
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
@@ -371,7 +394,9 @@ impl LockManager {
             }
             let now = self.now();
             // A search takes a while, too.
-            waiting.get_or_insert_with(|| WaitGuard::enter(&self.options.clock, Awaited::Lock));
+            waiting.get_or_insert_with(|| {
+                (self.waiters.enter(), WaitGuard::enter(&self.options.clock, Awaited::Lock))
+            });
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);
@@ -487,6 +512,11 @@ impl LockManager {
     /// How long transactions of this owner's slot, including earlier ones, have waited for locks.
     pub fn waited_ns(&self, owner: &Owner) -> u64 {
         self.slots[usize::from(owner.body.id)].counters.wait_ns.get()
+    }
+
+    /// How many owners wait for locks now.
+    pub fn waiters(&self) -> u32 {
+        self.waiters.0.load(Ordering::Relaxed)
     }
 
     /// The counts since the manager was made.

@@ -24,7 +24,7 @@ use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{LoadCommit, RecordRef, SEGMENT_BYTES};
-use crate::store::paged::PagedTable;
+use crate::store::paged::{PageAccess, PagedTable};
 use crate::store::tree::{Batch, Direction, Guard, Index, More, ScanRange};
 
 /// Whether a finding is damage.
@@ -330,12 +330,13 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
 
 /// Checks the rows of a disk-resident table, as the checkpoint has left them, against each index.
 fn check_pages(table: &TableVersion, report: &mut CheckReport) {
+    let by = &PageAccess::plain();
     let checked = table.store.pages().map_or(Ok((0, Vec::new())), |pages| {
         let (mut rows, mut wrong) = (0, Vec::new());
         let (mut body, mut found) = (Vec::new(), Vec::new());
         each_key(pages, WhichIndex::Primary, |key| {
             rows += 1;
-            pages.read(key, &mut body)?;
+            pages.read(by, key, &mut body)?;
             let (row, mut primary) = (body.get(table.row_at()..).unwrap_or(&[]), Key::new());
             if let Err(error) = RowView::validate(&table.schema, row) {
                 wrong.push(format!("a row: {error}"));
@@ -349,7 +350,7 @@ fn check_pages(table: &TableVersion, report: &mut CheckReport) {
             for position in 0..table.schema.indexes().len() {
                 let mut entry = Key::new();
                 table.schema.index_key_of_row(position, row, key, &mut entry);
-                let (_, is_there) = pages.follow_to_key(position, &entry, &mut found)?;
+                let (_, is_there) = pages.follow_to_key(by, position, &entry, &mut found)?;
                 if !is_there || found != key {
                     let index = &table.schema.indexes()[position].name;
                     wrong.push(format!("index \"{index}\" does not lead to the row of the key {}", name()));
@@ -389,7 +390,14 @@ fn check_pages(table: &TableVersion, report: &mut CheckReport) {
 fn each_key(pages: &PagedTable, which: WhichIndex, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut batch = Batch::new();
     loop {
-        let more = pages.read_leaf(which, &ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch)?;
+        let more = pages.read_leaf(
+            &PageAccess::plain(),
+            which,
+            &ScanRange::ALL,
+            Direction::Forward,
+            Guard::Leave,
+            &mut batch,
+        )?;
         batch.iter().try_for_each(|(key, _)| take(key))?;
         if more == More::No {
             return Ok(());

@@ -14,7 +14,7 @@ use crate::commit::redo::{Change, RedoRecord};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::row::{self, Key, Nulls, WhichIndex};
-use crate::store::paged::{EnteredInPages, PagedTable};
+use crate::store::paged::{EnteredInPages, PageAccess, PagedTable};
 use crate::store::tree::{Admit, Batch, Direction, Guard, MAX_KEY_BYTES, More, ScanRange};
 use crate::store::{RowLocation, TableParts, TableStore, TableVersion};
 
@@ -35,16 +35,17 @@ impl RedoTable {
         scratch: &mut Scratch,
     ) -> Result<bool> {
         let (lsn, key, pages, place) = (at.lsn, record.key, &pages.table, pages.place);
+        let by = &PageAccess::plain();
         if lsn <= place {
             return Ok(false);
         }
         if key.len() > MAX_KEY_BYTES {
             return Err(senseless(self, lsn, "its key is too long"));
         }
-        let found = pages.find(key)?.location;
+        let found = pages.find(by, key)?.location;
         let mut old = Vec::new();
         if found.is_some() {
-            pages.read(key, &mut old)?;
+            pages.read(by, key, &mut old)?;
         }
         let missing = || {
             let key = self.schema.print_key(WhichIndex::Primary, key);
@@ -73,7 +74,7 @@ impl RedoTable {
                 self.put_in_pages(pages, (lsn, key), Some((found, &old)), &scratch.body)?;
             }
             (Change::Delete, Some(found)) => {
-                pages.claim_row(key)?;
+                pages.claim_row(by, key)?;
                 for position in 0..self.schema.indexes().len() {
                     self.give_up_entry(pages, (lsn, key), position, &self.entry_of(position, key, &old))?;
                 }
@@ -102,7 +103,7 @@ impl RedoTable {
         position: usize,
         entry: &[u8],
     ) -> Result<()> {
-        pages.claim_entry(position, entry, key)?;
+        pages.claim_entry(&PageAccess::plain(), position, entry, key)?;
         pages.remove_entry(position, entry, key, lsn);
         Ok(())
     }
@@ -115,16 +116,17 @@ impl RedoTable {
         before: Option<(RowLocation, &[u8])>,
         body: &[u8],
     ) -> Result<()> {
+        let by = &PageAccess::plain();
         match before {
             None => {
-                let location = pages.reserve(key, body.len())?;
-                pages.enter_row(key, (location, body.len()), || Admit::GoAndUnguard)?;
+                let location = pages.reserve(by, key, body.len())?;
+                pages.enter_row(by, key, (location, body.len()), || Admit::GoAndUnguard)?;
                 pages.put(key, location, body, lsn);
                 pages.count_rows(1);
             }
             Some((found, _)) => {
-                pages.claim_row(key)?;
-                let moved = pages.reserve_again(key, found, body.len())?;
+                pages.claim_row(by, key)?;
+                let moved = pages.reserve_again(by, key, found, body.len())?;
                 pages.put(key, moved.unwrap_or(found), body, lsn);
                 if moved.is_some() {
                     pages.release(found);
@@ -143,7 +145,7 @@ impl RedoTable {
             if entry.len() > MAX_KEY_BYTES {
                 return Err(senseless(self, lsn, "its key in a secondary index is too long"));
             }
-            if pages.enter(position, &entry, key, || Admit::GoAndUnguard)? == EnteredInPages::Other {
+            if pages.enter(by, position, &entry, key, || Admit::GoAndUnguard)? == EnteredInPages::Other {
                 let index = &self.schema.indexes()[position].name;
                 let what = format!(
                     "two rows have the key {} of the unique index \"{index}\"",
@@ -151,7 +153,7 @@ impl RedoTable {
                 );
                 return Err(senseless(self, lsn, &what));
             }
-            pages.claim_entry(position, &entry, key)?;
+            pages.claim_entry(by, position, &entry, key)?;
             pages.settle(position, &entry, key, lsn);
         }
         Ok(())
@@ -187,7 +189,14 @@ impl Builder<'_> {
 fn last_row_number(pages: &PagedTable) -> Result<u64> {
     let (which, direction, mut batch) = (WhichIndex::Primary, Direction::Backward, Batch::new());
     loop {
-        let more = pages.read_leaf(which, &ScanRange::ALL, direction, Guard::Leave, &mut batch)?;
+        let more = pages.read_leaf(
+            &PageAccess::plain(),
+            which,
+            &ScanRange::ALL,
+            direction,
+            Guard::Leave,
+            &mut batch,
+        )?;
         match (batch.iter().map(|(key, _)| key.try_into().map_or(0, u64::from_be_bytes)).max(), more) {
             (Some(highest), _) => return Ok(highest),
             (None, More::No) => return Ok(0),

@@ -18,7 +18,7 @@ const PARTS_BITS: u32 = 8;
 /// Rows in pages (`paged/paged_table.rs`).
 impl RowLocation {
     /// The body is in the primary tree.
-    pub(super) const IN_LINE: RowLocation = RowLocation(IN_PAGES);
+    pub(crate) const IN_LINE: RowLocation = RowLocation(IN_PAGES);
 
     /// The body is the long one of this number, with so many parts.
     pub(super) fn long_body(number: u64, parts: usize) -> RowLocation {

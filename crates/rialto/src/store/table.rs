@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
+use super::paged::PageAccess;
 use super::{RowLocation, TableStore};
 use crate::catalog::RowNumbers;
 use crate::error::Result;
@@ -141,8 +142,14 @@ impl TableVersion {
 
     /// Reads the body that an index entry leads to, of a row that is not locked: everything that the caller needs of
     /// it.
-    pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
-        let mut followed = self.store.follow(which, entry, body)?;
+    pub fn read_by_entry(
+        &self,
+        by: &PageAccess,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Followed> {
+        let mut followed = self.store.follow(by, which, entry, body)?;
         if followed.record.is_some() {
             followed.lsn = followed.lsn.max(self.floor());
         }

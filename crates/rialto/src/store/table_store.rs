@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::memory::{BodyWords, LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
-use super::paged::PagedTable;
+use super::paged::{PageAccess, PagedTable};
 use super::tree::{Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy};
 use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
@@ -111,6 +111,7 @@ impl TableStore {
     #[inline]
     pub fn read_leaf(
         &self,
+        by: &PageAccess,
         which: WhichIndex,
         range: &ScanRange<'_>,
         direction: Direction,
@@ -119,7 +120,7 @@ impl TableStore {
     ) -> Result<More> {
         match self {
             TableStore::Memory(memory) => Ok(memory.index(which).read_leaf(range, direction, guard, batch)),
-            TableStore::Pages(pages) => pages.read_leaf(which, range, direction, guard, batch),
+            TableStore::Pages(pages) => pages.read_leaf(by, which, range, direction, guard, batch),
         }
     }
 
@@ -134,10 +135,16 @@ impl TableStore {
     }
 
     /// Reads the body that an index entry leads to, of a row that is not locked.
-    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
+    pub fn follow(
+        &self,
+        by: &PageAccess,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Followed> {
         match self {
             TableStore::Memory(memory) => Ok(memory.follow(which, entry, body)),
-            TableStore::Pages(pages) => pages.follow(which, entry, body),
+            TableStore::Pages(pages) => pages.follow(by, which, entry, body),
         }
     }
 }
@@ -151,12 +158,15 @@ impl TableStore {
         self.resident().segments().record(location.into())
     }
 
-    /// The words of the row's body, where it lies. A row in a page has none: its body is copied.
+    /// The words of the row's body, where it lies. A row in a page has none, and one that was
+    /// copied in a fetch stage: its body is at hand.
     #[inline(always)]
     pub fn words(&self, location: RowLocation) -> BodyWords<'_> {
         match self {
-            TableStore::Memory(memory) => memory.segments().record(location.into()).body(),
-            TableStore::Pages(_) => BodyWords::NONE,
+            TableStore::Memory(memory) if !unlikely(location.is_in_pages()) => {
+                memory.segments().record(location.into()).body()
+            }
+            _ => BodyWords::NONE,
         }
     }
 

@@ -4,6 +4,7 @@
 use super::context::Context;
 use crate::error::Result;
 use crate::row::{Key, WhichIndex};
+use crate::store::paged::PageAccess;
 use crate::store::{Batch, Direction, Guard, IndexEntries, IndexStorage, More, NotBuilt, ScanRange};
 
 /// Makes an index key of a row and its primary key.
@@ -47,7 +48,14 @@ impl Context {
         let (which, all, direction, mut batch) =
             (WhichIndex::Primary, ScanRange::ALL, Direction::Forward, Batch::new());
         loop {
-            let more = table.store.read_leaf(which, &all, direction, Guard::Leave, &mut batch)?;
+            let more = table.store.read_leaf(
+                &PageAccess::plain(),
+                which,
+                &all,
+                direction,
+                Guard::Leave,
+                &mut batch,
+            )?;
             for (entry, _) in batch.rows() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);

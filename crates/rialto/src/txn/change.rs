@@ -34,6 +34,9 @@ impl Context {
     #[inline(never)]
     pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
+        if unlikely(self.fetches()) {
+            return self.fetch_target(slot);
+        }
         if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
             return Ok(Some((TargetRow { slot, location: CurrentLocation::Stored(record) }, record, false)));
         }
@@ -126,6 +129,9 @@ impl Context {
     /// A change that may move keys, or that is written whole.
     #[inline(never)]
     fn change_any(&mut self, target: TargetRow, edited: Edited) -> Result<()> {
+        if unlikely(self.fetches()) {
+            return self.fetch_change(target, edited);
+        }
         let mut old = std::mem::take(&mut self.other_body);
         // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
@@ -274,6 +280,9 @@ impl Context {
 
     pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
         self.stay_at_key(slot, Touch::Write)?;
+        if unlikely(self.fetches()) {
+            return self.fetch_delete(slot);
+        }
         let Some(target) = self.target(slot)? else { return Ok(false) };
         if !self.tables.at(slot).schema.indexes().is_empty() {
             self.read_at(slot, target.location)?;

@@ -8,6 +8,7 @@ use super::calls::NumberSource;
 use super::cancellation::Cancellation;
 use super::core::{Core, Lease};
 use super::ddl_state::DdlState;
+use super::fetch::FetchStage;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::PartView;
 use super::releases::DeferredRelease;
@@ -30,6 +31,7 @@ use crate::log::{Durability, PacketHome, PacketSlot, Patience};
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
 use crate::store::Prefetched;
+use crate::store::paged::PageAccess;
 use crate::unlikely::unlikely;
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
@@ -85,6 +87,10 @@ pub(crate) struct Context {
     pub reads: UnlockedReads,
     /// What was found of keys before their look-ups: by this transaction, or for it just before it began.
     pub prefetched: Prefetched,
+    /// How its operations reach pages.
+    pub page_access: PageAccess,
+    /// Whether it is in the fetch stage of two-stage execution.
+    pub(super) fetch_stage: FetchStage,
     /// What the running action may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
@@ -190,6 +196,8 @@ impl Context {
             ledger: Ledger { began, waits: WaitSums::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
+            page_access: PageAccess::plain(),
+            fetch_stage: FetchStage::default(),
             scope: Scope::default(),
             side: SweepSide::default(),
             view: PartView::default(),
@@ -254,6 +262,7 @@ impl Context {
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
         self.met_lease = false;
+        self.end_fetch_stage();
         Ok(())
     }
 
@@ -302,9 +311,15 @@ impl Context {
             return Err(self.timed_out());
         }
         match &self.doomed {
+            None if self.fetches() => self.fetch_stage.step(),
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }
+    }
+
+    /// From now on each operation takes the long way, with all checks. The next transaction of the context begins without that.
+    pub(super) fn hinder(&mut self) {
+        (self.has_limits, self.has_times) = (true, true);
     }
 
     /// Whether the transaction may go on to its place. Each wait on the way there checks this repeatedly.
@@ -323,7 +338,7 @@ impl Context {
         self.choices.read_only = self.scope.set_read_only(read_only);
         // A transaction that has written may not write on unless each write is checked.
         let gives_up = self.writing && read_only;
-        self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up;
+        self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up || self.fetches();
     }
 
     /// Ends an action in shared mode: the transaction's own choice decides again whether it may write.
@@ -338,6 +353,9 @@ impl Context {
     /// Notes an error that an operation gives to its body.
     #[cold]
     pub(super) fn note_error(&mut self, error: &Error) {
+        if matches!(error, Error::Deadlock { .. }) && self.page_access.gave_up().is_some() {
+            self.doom(error.clone());
+        }
         if !error.is_of_the_moment() {
             // I3: the error may rest on what a definition made of a table, and on no row.
             self.depend_on_definitions();
@@ -397,6 +415,7 @@ impl Context {
             None => {
                 self.packet = Some(match self.core.commits.log.try_borrow_packet_at(&mut self.home)? {
                     Some(packet) => packet,
+                    None if self.fetches() => return Err(self.refuse_packet()),
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
                         self.core.locks.return_lease(&mut self.owner);
@@ -447,6 +466,20 @@ impl Context {
     /// first of its requests began to wait, so that all of them share one time-out.
     #[inline]
     pub fn lock_since<T>(
+        &mut self,
+        since: &mut Option<Moment>,
+        request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Result<T> {
+        if unlikely(self.fetches()) {
+            return Err(self.refuse_lock());
+        }
+        self.ask(since, request, target)
+    }
+
+    /// The same, in the fetch stage too.
+    #[inline]
+    pub(super) fn ask<T>(
         &mut self,
         since: &mut Option<Moment>,
         request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::context::{Choices, Context};
 use super::options::TxOptions;
 use super::releases::{DeferredRelease, Releases};
+use super::two_stage::TwoStages;
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
 use crate::io::{Clock, thread_number};
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub releases: Arc<Releases>,
     /// The clock by which transactions wait and measure their times.
     pub clock: Clock,
+    /// Two-stage execution, on the engine that has it.
+    pub stages: Option<Box<TwoStages>>,
     pub defaults: TxDefaults,
 }
 
@@ -96,6 +99,12 @@ impl Core {
         let durability = self.choices(options).durability;
         let lease = LogLease::new(&self.commits.log, &self.commits.accounts);
         Ticket::new(lease, self.commits.log.place(), durability, Patience::default())
+    }
+
+    /// Whether transactions may have stages: there are disk-resident tables.
+    #[inline(always)]
+    pub fn has_stages(&self) -> bool {
+        self.stages.is_some() && self.storage.disk_tables.are_there()
     }
 
     /// A context for a transaction.

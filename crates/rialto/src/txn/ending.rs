@@ -22,7 +22,7 @@ impl Context {
         } else {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
-        if self.open && !self.reads.runs_again() {
+        if self.open && !self.reads.runs_again() && !self.ends_a_stage() {
             self.core.commits.accounts.aborted(self.number, self.choices.procedure);
         }
         // `writing` does not tell here: a panic in a shared action leaves it as it is in the action.
@@ -122,6 +122,11 @@ impl Context {
         let Context { core, owner, .. } = self;
         let waited_ns = core.locks.finish(owner, &core.storage);
         self.note_waits(waited_ns);
+    }
+
+    /// How long the transaction has waited for locks so far.
+    pub(super) fn waited_so_far_ns(&self) -> u64 {
+        self.core.locks.waited_ns(&self.owner) - self.waited_before_ns
     }
 
     /// Notes how long the transaction has waited for locks: its slot's waits have grown to `waited_ns` in all.

@@ -137,7 +137,7 @@ impl Context {
         body: &mut Vec<u8>,
     ) -> Result<bool> {
         let Followed { record, lsn, removal, there } =
-            self.tables.at(slot).read_by_entry(which, entry, body)?;
+            self.tables.at(slot).read_by_entry(&self.page_access, which, entry, body)?;
         let Some(record) = record else {
             self.depend_on_removal(removal);
             return Ok(false);

@@ -53,6 +53,9 @@ impl Context {
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         self.stay_at_row(slot)?;
+        if unlikely(self.fetches()) {
+            return self.fetch_insert(slot);
+        }
         let absences = self.side.absences();
         let location = self.seek_new(slot)?;
         match location {
@@ -373,7 +376,7 @@ impl Context {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
         let Followed { record, lsn, removal, mut there } =
-            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body)?;
+            table.read_by_entry(&self.page_access, WhichIndex::Secondary(position), key, &mut body)?;
         // The primary key of the entry's row. In a slot without a row the body is the primary key.
         let mut primary = Key::new();
         match there {

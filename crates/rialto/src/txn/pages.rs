@@ -39,7 +39,7 @@ impl Context {
     /// Where the row of the key in `self.key` is, which is locked. Notes what the answer depends on.
     pub(super) fn find_in_pages(&mut self, slot: u32) -> Result<CurrentLocation> {
         let table = self.tables.at(slot);
-        let (found, floor) = (pages_of(table).find(&self.key)?, table.floor());
+        let (found, floor) = (pages_of(table).find(&self.page_access, &self.key)?, table.floor());
         self.depend(found.lsn.max(floor));
         Ok(match found.location {
             Some(location) if !found.is_absent => CurrentLocation::Stored(location),
@@ -56,7 +56,7 @@ impl Context {
             self.check_unique(slot, None)?;
         }
         let length = self.body.len();
-        let record = pages_of(self.tables.at(slot)).reserve(&self.key, length)?;
+        let record = pages_of(self.tables.at(slot)).reserve(&self.page_access, &self.key, length)?;
         let effect = Effect { fresh: true, rekeys: true, ..Effect::of(WriteKind::Put, record) };
         self.push_put(TargetRow { slot, location: CurrentLocation::Absent(None) }, effect);
         self.enter_row(slot, record, length)?;
@@ -68,10 +68,10 @@ impl Context {
     fn enter_row(&mut self, slot: u32, record: RowLocation, length: usize) -> Result<()> {
         let mut since = None;
         loop {
-            let Context { core, owner, tables, key, .. } = self;
+            let Context { core, owner, tables, key, page_access, .. } = self;
             let (table, index) = (tables.at(slot), tables.at(slot).primary_id);
             let admit = || admission(&core.locks, owner, index, key);
-            match pages_of(table).enter_row(key, (record, length), admit)? {
+            match pages_of(table).enter_row(page_access, key, (record, length), admit)? {
                 InsertRow::Done => {
                     self.writes.note_entered();
                     return Ok(());
@@ -95,14 +95,15 @@ impl Context {
             let table = self.tables.at(slot);
             let (pages, index) = (pages_of(table), table.index_id(which));
             let admit = || admission(&self.core.locks, &self.owner, index, entry);
-            match pages.enter(position, entry, &self.key, admit)? {
+            match pages.enter(&self.page_access, position, entry, &self.key, admit)? {
                 EnteredInPages::Done => {
                     return self.note_in_pages(slot, which, entry, EntryInPages::Made, &[]);
                 }
                 EnteredInPages::Own => return Ok(()),
                 // The other row is this transaction's, and gives the key up: uniqueness has been checked.
                 EnteredInPages::Other => {
-                    let (before, is_again) = pages.take_over(position, entry, &self.key)?;
+                    let (before, is_again) =
+                        pages.take_over(&self.page_access, position, entry, &self.key)?;
                     let done = EntryInPages::TakenOver { before_bytes: before.len() as u16, is_again };
                     return self.note_in_pages(slot, which, entry, done, &before);
                 }
@@ -143,8 +144,8 @@ impl Context {
         let slot = target.slot;
         let record = self.record_of(target.location);
         let pages = pages_of(self.tables.at(slot));
-        let is_new = pages.claim_row(&self.key)?;
-        let moved_to = match pages.reserve_again(&self.key, record, self.body.len()) {
+        let is_new = pages.claim_row(&self.page_access, &self.key)?;
+        let moved_to = match pages.reserve_again(&self.page_access, &self.key, record, self.body.len()) {
             Ok(moved_to) => moved_to,
             Err(error) => {
                 if is_new {
@@ -177,7 +178,7 @@ impl Context {
     pub(super) fn push_delete_in_pages(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let record = self.record_of(target.location);
-        let is_new = pages_of(self.tables.at(slot)).claim_row(&self.key)?;
+        let is_new = pages_of(self.tables.at(slot)).claim_row(&self.page_access, &self.key)?;
         let table = self.tables.at(slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let record_at = redo::write_delete(packet, table.id, &self.key);
@@ -202,7 +203,7 @@ impl Context {
     fn claim_given_up(&mut self, slot: u32, position: usize, old: &[u8]) -> Result<()> {
         let (table, mut entry) = (self.tables.at(slot), Key::new());
         table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut entry);
-        if pages_of(table).claim_entry(position, &entry, &self.key)? {
+        if pages_of(table).claim_entry(&self.page_access, position, &entry, &self.key)? {
             self.note_in_pages(slot, WhichIndex::Secondary(position), &entry, EntryInPages::Claimed, &[])?;
         }
         Ok(())

@@ -49,11 +49,18 @@ impl Context {
     /// slot did. `None`: take the long way.
     #[inline(always)]
     pub fn use_again(&mut self, table: TableKey, mode: LockMode) -> Option<u32> {
+        let mode = self.mode_in_stage(mode);
         let Context { core, tables, owner, ddl: None, .. } = self else { return None };
         let slot = tables.find_key(table)?;
         let held = core.locks.intend_again(owner, table.id(), mode);
         // A version is retired under a lock on the whole table.
         (held && !tables.at(slot).is_retired()).then_some(slot)
+    }
+
+    /// The mode in which a table is locked for a lock in this mode: the fetch stage only intends to read.
+    #[inline(always)]
+    fn mode_in_stage(&self, mode: LockMode) -> LockMode {
+        if unlikely(self.fetches()) { LockMode::IntentShared } else { mode }
     }
 
     /// The slot of the table that the running action is on, if this is the table: its intention lock is held.
@@ -168,6 +175,7 @@ impl Context {
     }
 
     pub fn use_slot(&mut self, mut slot: u32, mode: LockMode) -> Result<u32> {
+        let mode = self.mode_in_stage(mode);
         let id = self.tables.at(slot).id;
         let is_dropped = self.ddl.as_ref().is_some_and(|ddl| ddl.has_dropped(id));
         if is_dropped && !fault_injection::is_on("dropped-table-is-written") {
@@ -177,7 +185,8 @@ impl Context {
             let held = self.owner.mode_of(id);
             let wanted = join(held, mode);
             if held != Some(wanted) {
-                self.lock(
+                self.ask(
+                    &mut None,
                     |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
                     |_, _| LockTarget::Table(id),
                 )?;
@@ -211,7 +220,7 @@ impl Context {
                 table.store.read(record, body);
                 Ok(true)
             }
-            (CurrentLocation::Stored(_), Some(pages)) => pages.read(&self.key, body),
+            (CurrentLocation::Stored(_), Some(pages)) => pages.read(&self.page_access, &self.key, body),
             (CurrentLocation::Own(position), pages) => {
                 let packet = self.packet_bytes();
                 let mut base = |write: &Write, body: &mut Vec<u8>| match pages {
@@ -225,6 +234,9 @@ impl Context {
 
     #[inline(always)]
     fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
+        if unlikely(self.fetches()) {
+            return self.fetch_row(slot);
+        }
         if self.reads.is_active() && !self.is_covered(slot, mode) && !self.reads_pages(slot)? {
             let mut body = std::mem::take(&mut self.body);
             let there = self.read_row_unlocked(slot, WhichIndex::Primary, None, None, &mut body);

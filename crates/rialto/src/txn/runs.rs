@@ -10,11 +10,13 @@ use super::core::Core;
 use super::options::{LockPolicy, TxOptions};
 use super::retries::Retries;
 use super::transaction::Transaction;
+use super::two_stage::{AfterRun, StagedExecution};
 use crate::account::waits;
 use crate::commit::NoPlace;
 use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::reply::{Failure, Outcome};
+use crate::unlikely::unlikely;
 
 /// The back-off of a run that no ending call wakes: the lock in its way may belong to a transaction that wakes no run.
 pub(crate) const BACKOFF: Duration = Duration::from_millis(5);
@@ -85,6 +87,8 @@ pub(crate) struct Runs {
     pub(super) replies: bool,
     /// The cancellation of the runs so far, if they have a canceller.
     cancellation: Option<Arc<Cancellation>>,
+    /// Its way through the stages of two-stage execution, where there are stages.
+    execution: Option<Box<StagedExecution>>,
 }
 
 impl Runs {
@@ -103,6 +107,7 @@ impl Runs {
             whole: false,
             replies: false,
             cancellation: None,
+            execution: None,
         }
     }
 
@@ -203,11 +208,58 @@ impl Runs {
             context.read_unlocked(true);
         }
         self.stage = Some(stage);
+        if unlikely(core.has_stages()) {
+            self.begin_stage(core, options, context);
+        }
         if let Some(cancellation) = &self.cancellation {
             cancellation.follow(context.owner.transaction());
             context.cancellation = cancellation.clone();
         }
         Ok(transaction)
+    }
+
+    /// Begins the next stage of two-stage execution.
+    #[cold]
+    fn begin_stage(&mut self, core: &Core, options: &TxOptions, context: &mut Context) {
+        let Some(stages) = &core.stages else { return };
+        let procedure = options.procedure.unwrap_or_default();
+        let execution = self.execution.get_or_insert_with(|| {
+            Box::new(StagedExecution::new(procedure, stages.begin(procedure), context.began))
+        });
+        execution.begin_run(&context.page_access, context.began);
+        if execution.fetches() {
+            // The next run is the first one of its kind.
+            self.stage = None;
+            context.read_unlocked(false);
+            context.begin_fetch_stage();
+        }
+    }
+
+    /// Whether the transaction is on its way through the stages of two-stage execution.
+    #[inline(always)]
+    pub(crate) fn is_staged(&self) -> bool {
+        self.execution.is_some()
+    }
+
+    /// Ends the stage of a run whose body has ended, whatever it has given. True: the run is over, and the next stage follows.
+    #[cold]
+    pub(crate) fn ends_stage(&mut self, core: &Core, transaction: &mut Transaction<'static>) -> bool {
+        let (Some(execution), Some(stages)) = (&mut self.execution, &core.stages) else { return false };
+        let context = transaction.context();
+        let lock_wait_ns = context.waited_so_far_ns();
+        match execution.end_run(&context.page_access, core.clock.now(), lock_wait_ns) {
+            AfterRun::NextStage => {
+                // What the first of two runs waited for is part of the transaction's response time.
+                self.lock_wait_ns += lock_wait_ns;
+                true
+            }
+            AfterRun::Operated => {
+                if let Some(told) = execution.tell(|| core.locks.waiters()) {
+                    stages.tell(execution.procedure, &told);
+                }
+                false
+            }
+        }
     }
 
     /// Ends a run whose body had this outcome.

@@ -279,7 +279,8 @@ impl Context {
         entry: &[u8],
     ) -> Result<Option<RowLocation>> {
         let table = self.tables.at(slot);
-        let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body)?;
+        let Followed { record, removal, there, .. } =
+            table.read_by_entry(&self.page_access, which, entry, &mut self.body)?;
         if record.is_none() {
             self.depend_on_removal(removal);
             return Ok(None);
@@ -485,8 +486,9 @@ impl Context {
         let mut guard = Guard::Leave;
         let is_covered = self.is_covered(slot, RecordMode::Shared);
         let unlocked = self.reads.is_active() && !is_covered && !self.reads_pages(slot)?;
-        let mut locks = RowLocks::Each;
-        if !unlocked && !is_covered && !fault_injection::is_on("no-interval-locks") {
+        let fetches = self.fetches();
+        let mut locks = if fetches { RowLocks::None } else { RowLocks::Each };
+        if !unlocked && !is_covered && !fetches && !fault_injection::is_on("no-interval-locks") {
             let (range, mut rows_too) = ((as_bytes(lower), as_bytes(upper)), mode == RecordMode::Shared);
             let mut locked = None;
             if self.scope.is_locked() {
@@ -530,7 +532,14 @@ impl Context {
                 self.escalate(slot, mode)?;
             }
             fault_injection::pause(64);
-            let more = version.store.read_leaf(scan.index, &range, scan.direction, guard, batch)?;
+            let more = version.store.read_leaf(
+                &self.page_access,
+                scan.index,
+                &range,
+                scan.direction,
+                guard,
+                batch,
+            )?;
             if fault_injection::is_on("later-leaves-unguarded") {
                 guard = Guard::Leave;
             }

@@ -138,7 +138,7 @@ impl Context {
             self.body = body;
             return there;
         }
-        if self.row_locking(slot, mode) != RowLocking::InPlace || !self.writes.is_empty() {
+        if self.row_locking(slot, mode) != RowLocking::InPlace || !self.writes.is_empty() || self.fetches() {
             return Ok(false);
         }
         let mut body = std::mem::take(&mut self.body);

@@ -182,6 +182,7 @@ impl ParallelReplay {
             contexts: Contexts::new(workers),
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
+            stages: None,
             releases: Arc::default(),
             // A replay makes no decision by the time.
             clock: Clock::System,

@@ -1,6 +1,7 @@
 //! [`DiskTables`]: the disk-resident tables of a database.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -54,6 +55,8 @@ pub(crate) struct DiskTables {
     seed: u64,
     options: PageOptions,
     state: Mutex<DiskTablesState>,
+    /// Whether there are any, or were since the database was opened.
+    are_there: AtomicBool,
     /// Tables that nothing uses any more. Their pages are freed between commits, since that reads them.
     gone: Arc<Mutex<Vec<PagedTable>>>,
 }
@@ -70,7 +73,14 @@ struct DiskTablesState {
 impl DiskTables {
     /// Of a database without pages.
     pub fn new(disk: Arc<dyn Disk>, seed: u64, options: PageOptions) -> DiskTables {
-        DiskTables { disk, seed, options, state: Mutex::default(), gone: Arc::default() }
+        DiskTables {
+            disk,
+            seed,
+            options,
+            state: Mutex::default(),
+            are_there: AtomicBool::new(false),
+            gone: Arc::default(),
+        }
     }
 
     /// Of a database whose pages are as a checkpoint has left them, if that was when there were pages. What another checkpoint
@@ -96,6 +106,7 @@ impl DiskTables {
         }
         state.store = Some(store);
         drop(state);
+        tables.are_there.store(true, Ordering::Relaxed);
         Ok(tables)
     }
 
@@ -107,6 +118,12 @@ impl DiskTables {
     /// The table with this storage.
     pub fn find(&self, heap: HeapId) -> Option<PagedTable> {
         self.state.lock().tables.get(&heap).cloned()
+    }
+
+    /// Whether there are any, or were since the database was opened.
+    #[inline(always)]
+    pub fn are_there(&self) -> bool {
+        self.are_there.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is written.
@@ -139,6 +156,7 @@ impl DiskTables {
         };
         let table = PagedTable::make(&*store, heap, indexes, Arc::downgrade(&self.gone))?;
         state.tables.insert(heap, table.clone());
+        self.are_there.store(true, Ordering::Relaxed);
         Ok(table)
     }
 

@@ -4,6 +4,7 @@
 //!
 //! - [`disk_tables`]: the disk-resident tables of a database; [`paged_table`]: the trees of one of them; [`paged_tree`]: a tree
 //!   of pages, whose operations fetch what is missing;
+//! - [`page_access`]: how the operations of a transaction reach pages;
 //! - [`page_store`]: the pages of a database, whatever their size;
 //! - [`pool`]: the pages in memory, and how they come and go; [`frames`]: their memory; [`replacement`]: which of them
 //!   leaves; [`page_map`]: where each page is; [`cut`]: the pages as they were at a moment.
@@ -18,6 +19,7 @@ mod file_space;
 mod frames;
 mod image;
 mod long_body;
+mod page_access;
 mod page_file;
 mod page_map;
 mod page_store;
@@ -30,6 +32,7 @@ mod replacement;
 pub(crate) use self::disk_tables::{
     CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
 };
+pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageCounts, PageMode};
 pub(crate) use self::page_file::PAGE_FILE;
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};

@@ -61,6 +61,8 @@ pub struct PageStats {
     pub page_bytes: u64,
     /// Pages that there are.
     pub pages: u64,
+    /// Pages that fetch stages keep in memory for operate stages now.
+    pub kept: u64,
     /// Pages that were read from the disk.
     pub reads: u64,
     /// Pages that were written.
@@ -225,6 +227,7 @@ mod tests {
     use super::*;
     use crate::ids::{HeapId, IndexId};
     use crate::io::MemoryDisk;
+    use crate::store::paged::page_access::PageAccess;
     use crate::store::tree::{Admit, EntryMarks, NewRow};
 
     const ROWS: u32 = 20_000;
@@ -232,13 +235,13 @@ mod tests {
     fn fill(tree: &dyn RowTree, from: u32) {
         for number in from..from + ROWS {
             let row = NewRow { bytes: &number.to_le_bytes(), room: 4, marks: EntryMarks::default() };
-            tree.insert(&number.to_be_bytes(), &row, &mut || Admit::Go).unwrap();
+            tree.insert(&PageAccess::plain(), &number.to_be_bytes(), &row, &mut || Admit::Go).unwrap();
         }
     }
 
     fn has(tree: &dyn RowTree, number: u32) -> bool {
         let mut row = Vec::new();
-        let found = tree.get(&number.to_be_bytes(), &mut row).unwrap();
+        let found = tree.get(&PageAccess::plain(), &number.to_be_bytes(), &mut row).unwrap();
         found.marks.is_some() && row == number.to_le_bytes()
     }
 

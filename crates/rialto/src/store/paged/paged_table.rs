@@ -28,6 +28,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::long_body::{LongBody, PART_KEY_BYTES, part_key};
+use super::page_access::PageAccess;
 use super::page_store::PageStore;
 use super::paged_tree::{LatchedEntry, RowTree};
 use super::published::PublishedTable;
@@ -204,13 +205,13 @@ impl PagedTable {
 /// Reads. Each may read the disk.
 impl PagedTable {
     /// Looks a primary key up.
-    pub fn find(&self, key: &[u8]) -> Result<FoundInPages> {
+    pub fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundInPages> {
         let mut row = Vec::new();
         loop {
-            let found = self.primary.find(key)?;
+            let found = self.primary.find(by, key)?;
             let location = match found.marks {
                 Some(marks) if marks.overflow => {
-                    let again = self.primary.get(key, &mut row)?;
+                    let again = self.primary.get(by, key, &mut row)?;
                     if again.marks != found.marks || again.leaf != found.leaf {
                         continue;
                     }
@@ -228,22 +229,22 @@ impl PagedTable {
     }
 
     /// Reads the body of a row. False: there is none.
-    pub fn read(&self, key: &[u8], body: &mut Vec<u8>) -> Result<bool> {
-        self.read_noted(key, body).map(|lsn| lsn.is_some())
+    pub fn read(&self, by: &PageAccess, key: &[u8], body: &mut Vec<u8>) -> Result<bool> {
+        self.read_noted(by, key, body).map(|lsn| lsn.is_some())
     }
 
     /// Reads the body of a row that is claimed.
     pub fn read_claimed(&self, key: &[u8], body: &mut Vec<u8>) {
-        let is_there = in_memory(self.read(key, body));
+        let is_there = in_memory(self.read(&PageAccess::plain(), key, body));
         assert!(is_there, "a row that a transaction has claimed is there");
     }
 
     /// The same; gives what a reader of the row depends on.
-    fn read_noted(&self, key: &[u8], body: &mut Vec<u8>) -> Result<Option<Lsn>> {
+    fn read_noted(&self, by: &PageAccess, key: &[u8], body: &mut Vec<u8>) -> Result<Option<Lsn>> {
         loop {
-            let found = self.primary.get(key, body)?;
+            let found = self.primary.get(by, key, body)?;
             let Some(marks) = found.marks.filter(|marks| !marks.absent) else { return Ok(None) };
-            if !marks.overflow || self.read_long(LongBody::of_row(body), body)? {
+            if !marks.overflow || self.read_long(by, LongBody::of_row(body), body)? {
                 return Ok(Some(found.lsn));
             }
             // The row is not locked, and has another body by now.
@@ -251,14 +252,14 @@ impl PagedTable {
     }
 
     /// Reads a long body. False: it is gone.
-    fn read_long(&self, long: LongBody, body: &mut Vec<u8>) -> Result<bool> {
+    fn read_long(&self, by: &PageAccess, long: LongBody, body: &mut Vec<u8>) -> Result<bool> {
         let mut part = Vec::new();
         body.clear();
         for number in 0.. {
             if body.len() >= long.bytes as usize {
                 break;
             }
-            let found = self.long_bodies.get(&part_key(long.number, number), &mut part)?;
+            let found = self.long_bodies.get(by, &part_key(long.number, number), &mut part)?;
             if found.marks.is_none() || part.is_empty() {
                 return Ok(false);
             }
@@ -269,8 +270,14 @@ impl PagedTable {
 
     /// Reads the primary key that an entry of a secondary index leads to. Gives what a reader depends on, and whether there
     /// is such an entry.
-    pub fn follow_to_key(&self, position: usize, entry: &[u8], primary: &mut Vec<u8>) -> Result<(Lsn, bool)> {
-        let found = self.secondaries[position].get(entry, primary)?;
+    pub fn follow_to_key(
+        &self,
+        by: &PageAccess,
+        position: usize,
+        entry: &[u8],
+        primary: &mut Vec<u8>,
+    ) -> Result<(Lsn, bool)> {
+        let found = self.secondaries[position].get(by, entry, primary)?;
         if found.marks.is_some_and(|marks| marks.taken_over) {
             let earlier = parts_of_taken_over(primary).0.len();
             primary.drain(..2 + earlier);
@@ -279,26 +286,32 @@ impl PagedTable {
     }
 
     /// Reads the body that an index entry leads to, of a row that is not locked.
-    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Result<Followed> {
+    pub fn follow(
+        &self,
+        by: &PageAccess,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Followed> {
         let mut primary = Vec::new();
         let removal = match which {
             WhichIndex::Primary => {
                 primary.extend_from_slice(entry);
-                let found = self.find(entry)?;
+                let found = self.find(by, entry)?;
                 if found.location.is_none() {
                     return Ok(Followed { record: None, lsn: Lsn::ZERO, removal: found.lsn, there: false });
                 }
                 found.lsn
             }
             WhichIndex::Secondary(position) => {
-                let (removal, is_there) = self.follow_to_key(position, entry, &mut primary)?;
+                let (removal, is_there) = self.follow_to_key(by, position, entry, &mut primary)?;
                 if !is_there {
                     return Ok(Followed { record: None, lsn: Lsn::ZERO, removal, there: false });
                 }
                 removal
             }
         };
-        let read = self.read_noted(&primary, body)?;
+        let read = self.read_noted(by, &primary, body)?;
         if read.is_none() {
             body.clear();
             body.extend_from_slice(&primary);
@@ -315,13 +328,14 @@ impl PagedTable {
     /// Reads the next leaf of a range.
     pub fn read_leaf(
         &self,
+        by: &PageAccess,
         which: WhichIndex,
         range: &ScanRange<'_>,
         direction: Direction,
         guard: Guard,
         batch: &mut Batch,
     ) -> Result<More> {
-        self.tree(which).read_leaf(range, direction, guard, batch)
+        self.tree(which).read_leaf(by, range, direction, guard, batch)
     }
 }
 
@@ -346,7 +360,7 @@ impl PagedTable {
     }
 
     /// Reserves a body of so many bytes for a row of this key: where it will be.
-    pub fn reserve(&self, key: &[u8], length: usize) -> Result<RowLocation> {
+    pub fn reserve(&self, by: &PageAccess, key: &[u8], length: usize) -> Result<RowLocation> {
         if self.is_in_line(key, length) {
             return Ok(RowLocation::IN_LINE);
         }
@@ -355,7 +369,7 @@ impl PagedTable {
             let room = (length - from).min(self.part_bytes());
             let row = NewRow { bytes: &[], room, marks: EntryMarks::PLACEHOLDER };
             if let Err(error) =
-                self.long_bodies.insert(&part_key(number, part), &row, &mut || Admit::GoAndUnguard)
+                self.long_bodies.insert(by, &part_key(number, part), &row, &mut || Admit::GoAndUnguard)
             {
                 self.release(RowLocation::long_body(number, part));
                 return Err(error);
@@ -367,26 +381,28 @@ impl PagedTable {
     /// Puts a placeholder for a row with a reserved body of so many bytes into the primary tree, if its key is absent.
     pub fn enter_row(
         &self,
+        by: &PageAccess,
         key: &[u8],
         (location, length): (RowLocation, usize),
         mut admit: impl FnMut() -> Admit,
     ) -> Result<InsertRow> {
         let room = if location == RowLocation::IN_LINE { length } else { LongBody::BYTES };
         let row = NewRow { bytes: &[], room, marks: EntryMarks::PLACEHOLDER };
-        self.primary.insert(key, &row, &mut admit)
+        self.primary.insert(by, key, &row, &mut admit)
     }
 
     /// Reserves another body of so many bytes for a claimed row, whose body is at `record`. `None`: it stays there.
     pub fn reserve_again(
         &self,
+        by: &PageAccess,
         key: &[u8],
         record: RowLocation,
         length: usize,
     ) -> Result<Option<RowLocation>> {
-        let location = self.reserve(key, length)?;
+        let location = self.reserve(by, key, length)?;
         let is_in_line = location == RowLocation::IN_LINE;
         let room = if is_in_line { length } else { LongBody::BYTES };
-        if let Err(error) = self.primary.enlarge(key, room) {
+        if let Err(error) = self.primary.enlarge(by, key, room) {
             self.release(location);
             return Err(error);
         }
@@ -394,9 +410,9 @@ impl PagedTable {
     }
 
     /// Claims the row of a locked key. False: it was claimed already, or there is none.
-    pub fn claim_row(&self, key: &[u8]) -> Result<bool> {
+    pub fn claim_row(&self, by: &PageAccess, key: &[u8]) -> Result<bool> {
         let (mut row, mut is_new, mut is_long) = (Vec::new(), false, false);
-        self.primary.change(key, &mut |entry| {
+        self.primary.change(by, key, &mut |entry| {
             let marks = entry.at().marks;
             (is_new, is_long) = (!marks.claimed, marks.overflow);
             if is_new {
@@ -409,7 +425,7 @@ impl PagedTable {
         })?;
         if is_new
             && is_long
-            && let Err(error) = self.claim_parts(LongBody::of_row(&row))
+            && let Err(error) = self.claim_parts(by, LongBody::of_row(&row))
         {
             self.unclaim_in_line(key);
             return Err(error);
@@ -417,9 +433,9 @@ impl PagedTable {
         Ok(is_new)
     }
 
-    fn claim_parts(&self, long: LongBody) -> Result<()> {
+    fn claim_parts(&self, by: &PageAccess, long: LongBody) -> Result<()> {
         for part in 0..self.parts_of(long) {
-            if let Err(error) = self.mark_part(long, part, true) {
+            if let Err(error) = self.mark_part(by, long, part, true) {
                 self.unclaim_parts(long, part);
                 return Err(error);
             }
@@ -427,18 +443,24 @@ impl PagedTable {
         Ok(())
     }
 
-    fn mark_part(&self, long: LongBody, part: usize, claimed: bool) -> Result<()> {
+    fn mark_part(&self, by: &PageAccess, long: LongBody, part: usize, claimed: bool) -> Result<()> {
         let mark = &mut |entry: &mut dyn LatchedEntry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed, ..marks });
         };
-        self.long_bodies.change(&part_key(long.number, part), mark).map(drop)
+        self.long_bodies.change(by, &part_key(long.number, part), mark).map(drop)
     }
 
     /// Claims the entry of a locked row in a secondary index. False: it was claimed already, or leads elsewhere.
-    pub fn claim_entry(&self, position: usize, entry: &[u8], primary: &[u8]) -> Result<bool> {
+    pub fn claim_entry(
+        &self,
+        by: &PageAccess,
+        position: usize,
+        entry: &[u8],
+        primary: &[u8],
+    ) -> Result<bool> {
         let mut is_new = false;
-        self.change_own(position, entry, primary, &mut |entry| {
+        self.change_own(by, position, entry, primary, &mut |entry| {
             let marks = entry.at().marks;
             is_new = !marks.claimed;
             if is_new {
@@ -451,6 +473,7 @@ impl PagedTable {
     /// Changes an entry if it leads to this row.
     fn change_own(
         &self,
+        by: &PageAccess,
         position: usize,
         entry: &[u8],
         primary: &[u8],
@@ -458,7 +481,7 @@ impl PagedTable {
     ) -> Result<bool> {
         let mut is_own = false;
         let mut row = Vec::new();
-        self.secondaries[position].change(entry, &mut |entry| {
+        self.secondaries[position].change(by, entry, &mut |entry| {
             is_own = present_key(&*entry, &mut row) == primary;
             if is_own {
                 work(entry);
@@ -470,6 +493,7 @@ impl PagedTable {
     /// Puts a placeholder for an entry of a locked row into a secondary index, if the key is absent.
     pub fn enter(
         &self,
+        by: &PageAccess,
         position: usize,
         entry: &[u8],
         primary: &[u8],
@@ -478,13 +502,13 @@ impl PagedTable {
         let row = NewRow { bytes: primary, room: primary.len(), marks: EntryMarks::PLACEHOLDER };
         check_room(&self.secondaries[position], entry, primary.len())?;
         loop {
-            match self.secondaries[position].insert(entry, &row, &mut admit)? {
+            match self.secondaries[position].insert(by, entry, &row, &mut admit)? {
                 InsertRow::Done => return Ok(EnteredInPages::Done),
                 InsertRow::Refused => return Ok(EnteredInPages::Refused),
                 InsertRow::Exists(_) => {}
             }
             let mut there = Vec::new();
-            let (_, is_there) = self.follow_to_key(position, entry, &mut there)?;
+            let (_, is_there) = self.follow_to_key(by, position, entry, &mut there)?;
             match is_there {
                 true if there == primary => return Ok(EnteredInPages::Own),
                 true => return Ok(EnteredInPages::Other),
@@ -496,19 +520,25 @@ impl PagedTable {
 
     /// Points a claimed entry from another row of the same transaction, which gives its key up, to this row. Gives the
     /// primary key of the other row, and whether that had taken the entry over, too.
-    pub fn take_over(&self, position: usize, entry: &[u8], primary: &[u8]) -> Result<(Vec<u8>, bool)> {
+    pub fn take_over(
+        &self,
+        by: &PageAccess,
+        position: usize,
+        entry: &[u8],
+        primary: &[u8],
+    ) -> Result<(Vec<u8>, bool)> {
         let (mut before, tree) = (Vec::new(), &self.secondaries[position]);
-        self.follow_to_key(position, entry, &mut before)?;
+        self.follow_to_key(by, position, entry, &mut before)?;
         let mut earlier = Vec::new();
-        let found = tree.get(entry, &mut earlier)?;
+        let found = tree.get(by, entry, &mut earlier)?;
         let is_again = found.marks.is_some_and(|marks| marks.taken_over);
         if is_again {
             earlier = parts_of_taken_over(&earlier).0.to_vec();
         }
         let room = 2 + earlier.len() + primary.len();
         check_room(tree, entry, room)?;
-        tree.enlarge(entry, room)?;
-        tree.change(entry, &mut |entry| {
+        tree.enlarge(by, entry, room)?;
+        tree.change(by, entry, &mut |entry| {
             let marks = entry.at().marks;
             let mut row = Vec::new();
             entry.read(&mut row);
@@ -556,7 +586,7 @@ impl PagedTable {
 
     fn unclaim_in_line(&self, key: &[u8]) -> Option<LongBody> {
         let (mut row, mut is_long) = (Vec::new(), false);
-        in_memory(self.primary.change(key, &mut |entry| {
+        in_memory(self.primary.change(&PageAccess::plain(), key, &mut |entry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed: false, ..marks });
             is_long = marks.overflow;
@@ -567,12 +597,12 @@ impl PagedTable {
     }
 
     fn unclaim_parts(&self, long: LongBody, parts: usize) {
-        (0..parts).for_each(|part| in_memory(self.mark_part(long, part, false)));
+        (0..parts).for_each(|part| in_memory(self.mark_part(&PageAccess::plain(), long, part, false)));
     }
 
     /// Ends the claim of an entry.
     pub fn unclaim_entry(&self, position: usize, entry: &[u8]) {
-        in_memory(self.secondaries[position].change(entry, &mut |entry| {
+        in_memory(self.secondaries[position].change(&PageAccess::plain(), entry, &mut |entry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed: false, ..marks });
         }));
@@ -580,12 +610,12 @@ impl PagedTable {
 
     /// Removes a placeholder.
     pub fn take_back(&self, which: WhichIndex, key: &[u8]) {
-        in_memory(self.tree(which).remove(key, None));
+        in_memory(self.tree(which).remove(&PageAccess::plain(), key, None));
     }
 
     /// Points an entry that was taken over back to the row of this key, which had taken it over itself, or not.
     pub fn give_back(&self, position: usize, entry: &[u8], (primary, had_taken): (&[u8], bool)) {
-        in_memory(self.secondaries[position].change(entry, &mut |entry| {
+        in_memory(self.secondaries[position].change(&PageAccess::plain(), entry, &mut |entry| {
             let marks = entry.at().marks;
             let mut row = Vec::new();
             entry.read(&mut row);
@@ -602,7 +632,7 @@ impl PagedTable {
     pub fn release(&self, location: RowLocation) {
         let Some((number, parts)) = location.of_long_body() else { return };
         for part in 0..parts {
-            in_memory(self.long_bodies.remove(&part_key(number, part), None));
+            in_memory(self.long_bodies.remove(&PageAccess::plain(), &part_key(number, part), None));
         }
     }
 }
@@ -616,16 +646,20 @@ impl PagedTable {
             None => (body, EntryMarks::default()),
             Some((number, _)) => {
                 for (part, bytes) in body.chunks(self.part_bytes()).enumerate() {
-                    let is_there = self.long_bodies.change(&part_key(number, part), &mut |entry| {
-                        entry.set(bytes, EntryMarks::default());
-                    });
+                    let is_there = self.long_bodies.change(
+                        &PageAccess::plain(),
+                        &part_key(number, part),
+                        &mut |entry| {
+                            entry.set(bytes, EntryMarks::default());
+                        },
+                    );
                     assert!(in_memory(is_there), "part {part} of a long body is reserved");
                 }
                 long = LongBody { number, bytes: body.len() as u32 }.row();
                 (&long[..], EntryMarks { overflow: true, ..EntryMarks::default() })
             }
         };
-        let is_there = self.primary.change(key, &mut |entry| {
+        let is_there = self.primary.change(&PageAccess::plain(), key, &mut |entry| {
             entry.set(row, marks);
             entry.note_writer(lsn);
         });
@@ -634,7 +668,7 @@ impl PagedTable {
 
     /// Changes byte ranges of a body in the primary tree, and ends the claim of its row.
     pub fn patch<'p>(&self, key: &[u8], mut patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
-        let is_there = self.primary.change(key, &mut |entry| {
+        let is_there = self.primary.change(&PageAccess::plain(), key, &mut |entry| {
             patches.by_ref().for_each(|(offset, bytes)| entry.patch(offset, bytes));
             entry.set_marks(EntryMarks::default());
             entry.note_writer(lsn);
@@ -644,7 +678,7 @@ impl PagedTable {
 
     /// Removes a row. Its body, if it is a long one, is [released](PagedTable::release) by itself.
     pub fn remove_row(&self, key: &[u8], lsn: Lsn) {
-        in_memory(self.primary.remove(key, Some(lsn)));
+        in_memory(self.primary.remove(&PageAccess::plain(), key, Some(lsn)));
     }
 
     /// Ends the claim of an entry that leads to this row: from now on it is the row's. An entry that another row has taken
@@ -659,7 +693,7 @@ impl PagedTable {
     /// Removes an entry that leads to this row. An entry that another row has taken over, or that is settled, stays.
     pub fn remove_entry(&self, position: usize, entry: &[u8], primary: &[u8], lsn: Lsn) {
         if self.change_claimed(position, entry, primary, &mut |_| {}) {
-            in_memory(self.secondaries[position].remove(entry, Some(lsn)));
+            in_memory(self.secondaries[position].remove(&PageAccess::plain(), entry, Some(lsn)));
         }
     }
 
@@ -693,10 +727,12 @@ impl PagedTable {
             let (mut batch, mut more, mut count) = (Batch::new(), More::Yes, 0);
             while more == More::Yes {
                 let (range, direction) = (ScanRange::ALL, Direction::Forward);
-                more = tree.read_leaf(&range, direction, Guard::Leave, &mut batch).unwrap();
+                more = tree
+                    .read_leaf(&PageAccess::plain(), &range, direction, Guard::Leave, &mut batch)
+                    .unwrap();
                 for (key, _) in batch.iter() {
                     count += 1;
-                    let marks = tree.find(key).unwrap().marks.unwrap_or_default();
+                    let marks = tree.find(&PageAccess::plain(), key).unwrap().marks.unwrap_or_default();
                     if (EntryMarks { overflow: false, ..marks }) != EntryMarks::default() {
                         wrong.push(format!("tree {number}, key {key:?}: {marks:?}"));
                     }

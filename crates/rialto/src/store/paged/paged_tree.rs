@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::page_access::PageAccess;
 use super::pool::{FRAMES_AT_ONCE, MissingPage, NoFrame, PagePool, Pages};
 use crate::error::Result;
 use crate::ids::Lsn;
@@ -14,10 +15,10 @@ use crate::store::tree::{
 /// with the disk's errors, and with [`Error::CacheFull`](crate::Error::CacheFull) if all pages in memory are in use.
 pub(crate) trait RowTree: Send + Sync {
     /// Looks a key up, without its row.
-    fn find(&self, key: &[u8]) -> Result<FoundRow>;
+    fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundRow>;
 
     /// Looks a key up, and puts its row into `row`, if it is there.
-    fn get(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow>;
+    fn get(&self, by: &PageAccess, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow>;
 
     /// Whether no entry of a leaf has changed since the leaf was read.
     fn unchanged(&self, leaf: &Leaf) -> bool;
@@ -25,6 +26,7 @@ pub(crate) trait RowTree: Send + Sync {
     /// Reads the next leaf of a range.
     fn read_leaf(
         &self,
+        by: &PageAccess,
         range: &ScanRange<'_>,
         direction: Direction,
         guard: Guard,
@@ -32,19 +34,30 @@ pub(crate) trait RowTree: Send + Sync {
     ) -> Result<More>;
 
     /// Inserts a row if its key is absent.
-    fn insert(&self, key: &[u8], row: &NewRow<'_>, admit: &mut dyn FnMut() -> Admit) -> Result<InsertRow>;
+    fn insert(
+        &self,
+        by: &PageAccess,
+        key: &[u8],
+        row: &NewRow<'_>,
+        admit: &mut dyn FnMut() -> Admit,
+    ) -> Result<InsertRow>;
 
     /// Changes the entry of a key. False: it is absent.
-    fn change(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Result<bool>;
+    fn change(
+        &self,
+        by: &PageAccess,
+        key: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> Result<bool>;
 
     /// The same if the entry's page is in memory. `None`: it is not.
     fn change_in_memory(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Option<bool>;
 
     /// Gives the row of a key room for so many bytes. False: the key is absent.
-    fn enlarge(&self, key: &[u8], room: usize) -> Result<bool>;
+    fn enlarge(&self, by: &PageAccess, key: &[u8], room: usize) -> Result<bool>;
 
     /// Removes a key, at this place, or without a place by an abort. False: it is absent.
-    fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<bool>;
+    fn remove(&self, by: &PageAccess, key: &[u8], lsn: Option<Lsn>) -> Result<bool>;
 
     /// The longest row of a key of so many bytes, in bytes.
     fn row_bytes_max(&self, key_bytes: usize) -> usize;
@@ -125,15 +138,28 @@ impl<const W: usize> PagedTree<W> {
         Ok(PagedTree::of_root(pool.make_root(true)?, pool))
     }
 
+    /// Keeps the page of a leaf in memory, if the access keeps what it reads.
+    #[inline]
+    fn keep(&self, by: &PageAccess, leaf: &Leaf) -> Result<()> {
+        if by.keeps() { by.keep(&self.pool, leaf) } else { Ok(()) }
+    }
+
     /// Repeats an operation until no page is missing, and there are frames.
     fn run<T>(
         &self,
+        by: &PageAccess,
         mut work: impl FnMut(&Tree<Pages<W>, W>) -> std::result::Result<T, Stopped<MissingPage, NoFrame>>,
     ) -> Result<T> {
+        by.count();
+        let mut has_missed = false;
         loop {
             match work(&self.tree) {
                 Ok(done) => return Ok(done),
-                Err(Stopped::Missing(missing)) => self.pool.fetch(&missing)?,
+                Err(Stopped::Missing(missing)) => {
+                    by.miss(has_missed)?;
+                    has_missed = true;
+                    self.pool.fetch(&missing)?;
+                }
                 Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.make_room(FRAMES_AT_ONCE)?,
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
@@ -142,15 +168,19 @@ impl<const W: usize> PagedTree<W> {
 }
 
 impl<const W: usize> RowTree for PagedTree<W> {
-    fn find(&self, key: &[u8]) -> Result<FoundRow> {
-        self.run(|tree| tree.try_find_row(key).map_err(Stopped::Missing))
+    fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundRow> {
+        let found = self.run(by, |tree| tree.try_find_row(key).map_err(Stopped::Missing))?;
+        self.keep(by, &found.leaf)?;
+        Ok(found)
     }
 
-    fn get(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow> {
-        self.run(|tree| {
+    fn get(&self, by: &PageAccess, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow> {
+        let found = self.run(by, |tree| {
             row.clear();
             tree.try_get_row(key, row).map_err(Stopped::Missing)
-        })
+        })?;
+        self.keep(by, &found.leaf)?;
+        Ok(found)
     }
 
     fn unchanged(&self, leaf: &Leaf) -> bool {
@@ -159,21 +189,37 @@ impl<const W: usize> RowTree for PagedTree<W> {
 
     fn read_leaf(
         &self,
+        by: &PageAccess,
         range: &ScanRange<'_>,
         direction: Direction,
         guard: Guard,
         batch: &mut Batch,
     ) -> Result<More> {
-        self.run(|tree| tree.try_read_leaf(range, direction, guard, batch).map_err(Stopped::Missing))
+        let more = self
+            .run(by, |tree| tree.try_read_leaf(range, direction, guard, batch).map_err(Stopped::Missing))?;
+        self.keep(by, &batch.leaf())?;
+        Ok(more)
     }
 
-    fn insert(&self, key: &[u8], row: &NewRow<'_>, admit: &mut dyn FnMut() -> Admit) -> Result<InsertRow> {
-        self.run(|tree| tree.try_insert_row(key, row, &mut *admit))
+    fn insert(
+        &self,
+        by: &PageAccess,
+        key: &[u8],
+        row: &NewRow<'_>,
+        admit: &mut dyn FnMut() -> Admit,
+    ) -> Result<InsertRow> {
+        self.run(by, |tree| tree.try_insert_row(key, row, &mut *admit))
     }
 
-    fn change(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Result<bool> {
-        let changed = self
-            .run(|tree| tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position })))?;
+    fn change(
+        &self,
+        by: &PageAccess,
+        key: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> Result<bool> {
+        let changed = self.run(by, |tree| {
+            tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position }))
+        })?;
         Ok(changed.is_some())
     }
 
@@ -183,12 +229,12 @@ impl<const W: usize> RowTree for PagedTree<W> {
         changed.ok().map(|changed| changed.is_some())
     }
 
-    fn enlarge(&self, key: &[u8], room: usize) -> Result<bool> {
-        self.run(|tree| tree.try_enlarge_row(key, room))
+    fn enlarge(&self, by: &PageAccess, key: &[u8], room: usize) -> Result<bool> {
+        self.run(by, |tree| tree.try_enlarge_row(key, room))
     }
 
-    fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Result<bool> {
-        Ok(self.run(|tree| tree.try_remove(key, lsn))?.is_some())
+    fn remove(&self, by: &PageAccess, key: &[u8], lsn: Option<Lsn>) -> Result<bool> {
+        Ok(self.run(by, |tree| tree.try_remove(key, lsn))?.is_some())
     }
 
     fn row_bytes_max(&self, key_bytes: usize) -> usize {

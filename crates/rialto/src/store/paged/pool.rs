@@ -25,7 +25,7 @@ pub(crate) use self::pages::Pages;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -33,12 +33,14 @@ use super::bits::Bits;
 use super::cut::PageCut;
 use super::file_space::{FileSpace, Purpose};
 use super::frames::Frames;
+use super::page_access::{KeepsPages, Kept};
 use super::page_file::PageFile;
 use super::page_map::{PageId, PageMap, PageNumbers, Saved, Whereabouts};
 use super::page_store::PageStats;
 use super::replacement::{Heat, Replacement};
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::{Error, Result};
-use crate::io::AlignedBuffer;
+use crate::io::{AlignedBuffer, Clock};
 use crate::store::tree::{LatchedNode, Leaf, Node};
 
 /// The most pages that are written at a time.
@@ -46,6 +48,11 @@ const WRITTEN_TOGETHER: usize = 32;
 
 /// The most frames that one operation of a tree takes before it begins again: a root that grows has two new children.
 pub(super) const FRAMES_AT_ONCE: usize = 2;
+
+/// All transactions together keep at most this part of the pages in memory, so that there is room for what they change; and one
+/// of them keeps at most that part.
+const KEPT_BY_ALL: u32 = 2;
+const KEPT_BY_ONE: u32 = 8;
 
 /// A page that is in no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +111,8 @@ pub(crate) struct PagePool<const W: usize> {
     /// Held by splits and merges, against the cut.
     restructuring: RwLock<()>,
     counts: PoolCounts,
+    /// How many pages transactions keep in memory ([`KeepsPages`]).
+    kept: AtomicU32,
 }
 
 /// What has happened in a pool.
@@ -136,6 +145,7 @@ impl<const W: usize> PagePool<W> {
             in_progress: Mutex::new(None),
             restructuring: RwLock::new(()),
             counts: PoolCounts::default(),
+            kept: AtomicU32::new(0),
             file,
         })
     }
@@ -164,6 +174,12 @@ impl<const W: usize> PagePool<W> {
             lists.space = FileSpace::of_published(current, published, older);
         }
         Ok(pool)
+    }
+
+    /// How many pages all transactions may keep in memory at a time, and how many one of them may.
+    fn kept_max(&self) -> (u32, u32) {
+        let frames = self.frames.count();
+        (frames / KEPT_BY_ALL, (frames / KEPT_BY_ONE).max(1))
     }
 
     /// Makes an empty page for a tree, as its root, and gives its number.
@@ -212,6 +228,7 @@ impl<const W: usize> PagePool<W> {
     /// # Errors
     /// The disk's, and those of an image that is not what it should be; [`NoFrame`] if all pages are pinned.
     pub fn fetch(&self, missing: &MissingPage) -> Result<()> {
+        let _waiting = WaitGuard::enter(&Clock::System, Awaited::Page);
         let load = {
             let mut loads = self.loads.lock();
             match loads.get(&missing.page).cloned() {
@@ -396,6 +413,7 @@ impl<const W: usize> PagePool<W> {
         PageStats {
             page_bytes: Node::<W>::BYTES as u64,
             pages: self.pages_and_images().0 as u64,
+            kept: u64::from(self.kept.load(Ordering::Relaxed)),
             reads,
             writes,
             file_bytes: self.file.length(),
@@ -411,5 +429,26 @@ impl<const W: usize> PagePool<W> {
     /// How many pages were read and written.
     pub fn reads_and_writes(&self) -> (u64, u64) {
         (self.counts.reads.load(Ordering::Relaxed), self.counts.writes.load(Ordering::Relaxed))
+    }
+}
+
+impl<const W: usize> KeepsPages for PagePool<W> {
+    fn keep(&self, leaf: &Leaf, already: usize) -> Kept {
+        let (all, one) = self.kept_max();
+        let before = self.kept.fetch_add(1, Ordering::Relaxed);
+        let kept = match before < all && already < one as usize {
+            false => Kept::TooMany,
+            true if self.pin(leaf) => Kept::Yes,
+            true => Kept::Changed,
+        };
+        if kept != Kept::Yes {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        kept
+    }
+
+    fn release(&self, frames: &[u32]) {
+        frames.iter().for_each(|&frame| self.unpin(frame));
+        self.kept.fetch_sub(frames.len() as u32, Ordering::Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use super::page_access::PageAccess;
 use super::page_file::PageFile;
 use super::page_store::{PageStore, PagesOfSize};
 use super::paged_table::{EnteredInPages, PagedTable};
@@ -101,13 +102,14 @@ struct TestTransaction<'a> {
 
 impl TestTransaction<'_> {
     fn claim(&mut self, key: &[u8]) -> RowLocation {
-        if self.table.claim_row(key).unwrap() {
+        if self.table.claim_row(&PageAccess::plain(), key).unwrap() {
             self.undo.push(Undo::UnclaimRow(key.to_vec()));
         }
         match self.writes.get(key) {
             Some((locations, _)) => *locations.last().unwrap(),
             None => {
-                let location = self.table.find(key).unwrap().location.expect("the row is there");
+                let location =
+                    self.table.find(&PageAccess::plain(), key).unwrap().location.expect("the row is there");
                 self.writes.insert(key.to_vec(), (vec![location], None));
                 location
             }
@@ -118,9 +120,10 @@ impl TestTransaction<'_> {
         if self.writes.contains_key(key) {
             return self.update(key, body);
         }
-        let location = self.table.reserve(key, body.len()).unwrap();
+        let location = self.table.reserve(&PageAccess::plain(), key, body.len()).unwrap();
         self.undo.push(Undo::Release(location));
-        let entered = self.table.enter_row(key, (location, body.len()), || Admit::Go).unwrap();
+        let entered =
+            self.table.enter_row(&PageAccess::plain(), key, (location, body.len()), || Admit::Go).unwrap();
         assert_eq!(entered, InsertRow::Done);
         self.undo.push(Undo::TakeBackRow(key.to_vec()));
         self.writes.insert(key.to_vec(), (vec![location], Some(body.to_vec())));
@@ -136,7 +139,7 @@ impl TestTransaction<'_> {
     fn give_up(&mut self, key: &[u8], old: &[u8], new: Option<&[u8]>) {
         for (position, entry) in secondary_keys(key, old).into_iter().enumerate() {
             let keeps = new.is_some_and(|new| secondary_keys(key, new)[position] == entry);
-            if !keeps && self.table.claim_entry(position, &entry, key).unwrap() {
+            if !keeps && self.table.claim_entry(&PageAccess::plain(), position, &entry, key).unwrap() {
                 self.note(key, position, &entry);
                 self.undo.push(Undo::Unclaim(position, entry));
             }
@@ -148,7 +151,8 @@ impl TestTransaction<'_> {
             if old.is_some_and(|old| secondary_keys(key, old)[position] == entry) {
                 continue;
             }
-            let entered = self.table.enter(position, &entry, key, || Admit::Go).unwrap();
+            let entered =
+                self.table.enter(&PageAccess::plain(), position, &entry, key, || Admit::Go).unwrap();
             if entered != EnteredInPages::Own {
                 self.note(key, position, &entry);
             }
@@ -156,7 +160,7 @@ impl TestTransaction<'_> {
                 EnteredInPages::Done => self.undo.push(Undo::TakeBack(position, entry)),
                 EnteredInPages::Own => {}
                 EnteredInPages::Other => {
-                    let before = self.table.take_over(position, &entry, key).unwrap();
+                    let before = self.table.take_over(&PageAccess::plain(), position, &entry, key).unwrap();
                     self.undo.push(Undo::GiveBack(position, entry, before));
                 }
                 EnteredInPages::Refused => panic!("nothing is guarded against it"),
@@ -170,7 +174,8 @@ impl TestTransaction<'_> {
         if let Some(old) = &old {
             self.give_up(key, old, Some(body));
         }
-        if let Some(moved) = self.table.reserve_again(key, record, body.len()).unwrap() {
+        if let Some(moved) = self.table.reserve_again(&PageAccess::plain(), key, record, body.len()).unwrap()
+        {
             self.undo.push(Undo::Release(moved));
             self.writes.get_mut(key).unwrap().0.push(moved);
         }
@@ -232,7 +237,9 @@ impl TestTransaction<'_> {
 fn keys_of(tree: &dyn RowTree) -> Vec<Vec<u8>> {
     let (mut batch, mut keys) = (Batch::new(), Vec::new());
     loop {
-        let more = tree.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch).unwrap();
+        let more = tree
+            .read_leaf(&PageAccess::plain(), &ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch)
+            .unwrap();
         keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
         if more == More::No {
             return keys;
@@ -246,15 +253,19 @@ impl TestTables {
         assert_eq!(keys_of(&*self.trees[0]), model.keys().cloned().collect::<Vec<_>>(), "{context}");
         let mut found = Vec::new();
         for (key, body) in model {
-            assert!(self.table.read(key, &mut found).unwrap(), "{context}");
+            assert!(self.table.read(&PageAccess::plain(), key, &mut found).unwrap(), "{context}");
             assert!(found == *body, "{context}: a body of {} bytes", body.len());
             for (position, entry) in secondary_keys(key, body).iter().enumerate() {
-                let (_, is_there) = self.table.follow_to_key(position, entry, &mut found).unwrap();
+                let (_, is_there) =
+                    self.table.follow_to_key(&PageAccess::plain(), position, entry, &mut found).unwrap();
                 assert!(
                     is_there && found == *key,
                     "{context}: index {position} leads from {entry:?} to {found:?}"
                 );
-                let followed = self.table.follow(WhichIndex::Secondary(position), entry, &mut found).unwrap();
+                let followed = self
+                    .table
+                    .follow(&PageAccess::plain(), WhichIndex::Secondary(position), entry, &mut found)
+                    .unwrap();
                 assert!(followed.there && found == *body, "{context}");
             }
         }
@@ -388,10 +399,10 @@ fn an_entry_that_is_taken_over_can_be_given_back() {
     second.insert(b"c", &[4, 2]);
     let shape = &secondary_keys(b"c", &[4, 2])[BY_SHAPE];
     let mut found = Vec::new();
-    tables.table.follow_to_key(BY_SHAPE, shape, &mut found).unwrap();
+    tables.table.follow_to_key(&PageAccess::plain(), BY_SHAPE, shape, &mut found).unwrap();
     assert_eq!(found, b"c");
     second.abort();
     tables.check(&model, "after an abort");
-    tables.table.follow_to_key(BY_FIRST, b"\x01a", &mut found).unwrap();
+    tables.table.follow_to_key(&PageAccess::plain(), BY_FIRST, b"\x01a", &mut found).unwrap();
     assert_eq!(found, b"a");
 }

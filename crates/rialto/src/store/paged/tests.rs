@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bits::Bits;
+use super::page_access::PageAccess;
 use super::page_file::{PAGE_FILE, PageFile};
 use super::page_map::Saved;
 use super::paged_tree::{PagedTree, RowTree};
@@ -32,18 +33,20 @@ pub(super) fn in_use(images: &[Option<Saved>]) -> (Bits, Bits) {
 
 fn insert(tree: &PagedTree<WORDS>, key: &[u8], row: &[u8]) -> InsertRow {
     let new = NewRow { bytes: row, room: row.len(), marks: EntryMarks::default() };
-    tree.insert(key, &new, &mut || Admit::Go).unwrap()
+    tree.insert(&PageAccess::plain(), key, &new, &mut || Admit::Go).unwrap()
 }
 
 fn get(tree: &PagedTree<WORDS>, key: &[u8]) -> Option<Vec<u8>> {
     let mut row = Vec::new();
-    tree.get(key, &mut row).unwrap().marks.map(|_| row)
+    tree.get(&PageAccess::plain(), key, &mut row).unwrap().marks.map(|_| row)
 }
 
 fn all(tree: &PagedTree<WORDS>, direction: Direction) -> Vec<Vec<u8>> {
     let (mut batch, mut keys) = (Batch::new(), Vec::new());
     loop {
-        let more = tree.read_leaf(&ScanRange::ALL, direction, Guard::Leave, &mut batch).unwrap();
+        let more = tree
+            .read_leaf(&PageAccess::plain(), &ScanRange::ALL, direction, Guard::Leave, &mut batch)
+            .unwrap();
         keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
         if more == More::No {
             return keys;
@@ -84,13 +87,24 @@ fn a_tree_of_pages_is_a_map() {
                     model.entry(key).or_insert(row);
                 }
                 4..=5 => {
-                    assert_eq!(tree.remove(&key, None).unwrap(), model.remove(&key).is_some(), "{context}");
+                    assert_eq!(
+                        tree.remove(&PageAccess::plain(), &key, None).unwrap(),
+                        model.remove(&key).is_some(),
+                        "{context}"
+                    );
                 }
                 6 => {
                     // A row that grows needs room first.
-                    assert_eq!(tree.enlarge(&key, row.len()).unwrap(), model.contains_key(&key), "{context}");
-                    let done =
-                        tree.change(&key, &mut |entry| entry.set(&row, EntryMarks::default())).unwrap();
+                    assert_eq!(
+                        tree.enlarge(&PageAccess::plain(), &key, row.len()).unwrap(),
+                        model.contains_key(&key),
+                        "{context}"
+                    );
+                    let done = tree
+                        .change(&PageAccess::plain(), &key, &mut |entry| {
+                            entry.set(&row, EntryMarks::default())
+                        })
+                        .unwrap();
                     assert_eq!(done, model.contains_key(&key), "{context}");
                     model.entry(key).and_modify(|there| *there = row);
                 }
@@ -100,7 +114,10 @@ fn a_tree_of_pages_is_a_map() {
                     let count = random.below((there.len() - from) as u64 + 1) as usize;
                     let patch = vec![random.below(256) as u8; count];
                     there[from..from + count].copy_from_slice(&patch);
-                    assert!(tree.change(&key, &mut |entry| entry.patch(from, &patch)).unwrap());
+                    assert!(
+                        tree.change(&PageAccess::plain(), &key, &mut |entry| entry.patch(from, &patch))
+                            .unwrap()
+                    );
                 }
                 _ => assert_eq!(get(&tree, &key), model.get(&key).cloned(), "{context}"),
             }
@@ -169,8 +186,8 @@ fn a_damaged_page_is_an_error_that_names_its_place() {
     for address in 0..file.length().unwrap() / PAGE_BYTES as u64 {
         file.write_at(&[0xff], address * PAGE_BYTES as u64 + 100).unwrap();
     }
-    let mut errors =
-        (0..2_000_u32).filter_map(|number| tree.get(&number.to_be_bytes(), &mut Vec::new()).err());
+    let mut errors = (0..2_000_u32)
+        .filter_map(|number| tree.get(&PageAccess::plain(), &number.to_be_bytes(), &mut Vec::new()).err());
     let error = errors.next().expect("most leaves are damaged").to_string();
     assert!(error.contains("\"pages\"") && error.contains("its bytes have"), "{error}");
 }
@@ -194,7 +211,10 @@ fn threads_share_a_tree_that_is_larger_than_its_pool() {
                             insert(tree, &key, &row);
                             model.entry(key).or_insert(row);
                         }
-                        2 => assert_eq!(tree.remove(&key, None).unwrap(), model.remove(&key).is_some()),
+                        2 => assert_eq!(
+                            tree.remove(&PageAccess::plain(), &key, None).unwrap(),
+                            model.remove(&key).is_some()
+                        ),
                         _ => assert_eq!(get(tree, &key), model.get(&key).cloned()),
                     }
                 }
@@ -215,7 +235,9 @@ fn a_scan_reads_a_part_of_a_tree() {
     let (low, high) = (500_u32.to_be_bytes(), 1_500_u32.to_be_bytes());
     let range = ScanRange { low: Bound::Included(&low), high: Bound::Excluded(&high) };
     let (mut batch, mut count) = (Batch::new(), 0);
-    while tree.read_leaf(&range, Direction::Forward, Guard::Set, &mut batch).unwrap() == More::Yes {
+    while tree.read_leaf(&PageAccess::plain(), &range, Direction::Forward, Guard::Set, &mut batch).unwrap()
+        == More::Yes
+    {
         count += batch.len();
     }
     assert_eq!(count + batch.len(), 1_000);
@@ -272,7 +294,10 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
                         insert(&tree, &key, &row);
                         model.entry(key).or_insert(row);
                     }
-                    _ => assert_eq!(tree.remove(&key, None).unwrap(), model.remove(&key).is_some()),
+                    _ => assert_eq!(
+                        tree.remove(&PageAccess::plain(), &key, None).unwrap(),
+                        model.remove(&key).is_some()
+                    ),
                 }
             }
         };
@@ -336,7 +361,10 @@ fn a_checkpoint_goes_on_beside_changes() {
                     let key = (random.below(u64::from(KEYS)) as u32).to_be_bytes();
                     // All bytes of a row are the same, in each of its versions.
                     let fill = random.below(256) as u8;
-                    tree.change(&key, &mut |entry| entry.set(&[fill; 100], EntryMarks::default())).unwrap();
+                    tree.change(&PageAccess::plain(), &key, &mut |entry| {
+                        entry.set(&[fill; 100], EntryMarks::default())
+                    })
+                    .unwrap();
                 }
             });
         }

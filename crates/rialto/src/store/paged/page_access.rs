@@ -1,0 +1,220 @@
+//! [`PageAccess`]: how the operations of one run of a transaction reach pages.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::store::tree::Leaf;
+
+/// What an operation does with pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PageMode {
+    /// It reads those that are missing.
+    #[default]
+    Read,
+    /// It reads those that are missing, and keeps all that it reads in memory.
+    Fetch,
+    /// It gives up at the first that is missing, and keeps all that it has read before in memory.
+    UntilMiss,
+}
+
+/// Why an operation gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// A page was missing.
+    Missed,
+    /// There are as many kept pages as there may be: of this access, or of all together.
+    KeepsTooMany,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PageCounts {
+    /// Look-ups and changes of single entries, and leaves of scans.
+    pub accesses: u64,
+    /// Those of the accesses that have read the disk.
+    pub misses: u64,
+    /// Pages that they have read.
+    pub reads: u64,
+}
+
+/// See the [module's documentation](self).
+#[derive(Default)]
+pub(crate) struct PageAccess {
+    mode: Cell<PageMode>,
+    counts: Cell<PageCounts>,
+    gave_up: Cell<Option<GaveUp>>,
+    kept: RefCell<KeptPages>,
+}
+
+impl PageAccess {
+    /// Of a caller that is no transaction, or that changes what is in memory only.
+    pub fn plain() -> PageAccess {
+        PageAccess::default()
+    }
+
+    /// Begins a run.
+    pub fn begin(&self, mode: PageMode) {
+        self.mode.set(mode);
+        self.counts.take();
+        self.gave_up.take();
+        self.kept.borrow_mut().release();
+    }
+
+    /// What was counted since the run began.
+    pub fn counts(&self) -> PageCounts {
+        self.counts.get()
+    }
+
+    /// Why an operation gave up, if one has.
+    pub fn gave_up(&self) -> Option<GaveUp> {
+        self.gave_up.get()
+    }
+
+    /// Whether an operation gave up because a page was missing. It is told once.
+    pub fn takes_miss(&self) -> bool {
+        let missed = self.gave_up() == Some(GaveUp::Missed);
+        if missed {
+            self.gave_up.take();
+        }
+        missed
+    }
+
+    /// Ends a run: from now on what is missing is read. Gives the pages that the run has kept, which the caller keeps from now on.
+    pub fn end(&self) -> KeptPages {
+        self.mode.set(PageMode::Read);
+        self.kept.take()
+    }
+
+    /// Counts an access, before it begins.
+    #[inline]
+    pub(super) fn count(&self) {
+        let counts = self.counts.get();
+        self.counts.set(PageCounts { accesses: counts.accesses + 1, ..counts });
+    }
+
+    /// A page is missing; `again` says whether one was before in the same access.
+    ///
+    /// # Errors
+    /// If the access gives up.
+    pub(super) fn miss(&self, again: bool) -> Result<()> {
+        if self.mode.get() == PageMode::UntilMiss {
+            return Err(self.give_up(GaveUp::Missed));
+        }
+        let counts = self.counts.get();
+        self.counts.set(PageCounts {
+            misses: counts.misses + u64::from(!again),
+            reads: counts.reads + 1,
+            ..counts
+        });
+        Ok(())
+    }
+
+    /// Whether it keeps the pages that it reads.
+    #[inline]
+    pub(super) fn keeps(&self) -> bool {
+        self.mode.get() != PageMode::Read
+    }
+
+    /// Keeps the page of a leaf that was just read in memory, unless the leaf has changed since: then others use it now.
+    ///
+    /// # Errors
+    /// If the access gives up, because there are too many kept pages.
+    pub(super) fn keep<P: KeepsPages + 'static>(&self, pool: &Arc<P>, leaf: &Leaf) -> Result<()> {
+        let mut kept = self.kept.borrow_mut();
+        // Accesses that come one after the other are often in one leaf.
+        if kept.frames.last() == Some(&leaf.number()) {
+            return Ok(());
+        }
+        match pool.keep(leaf, kept.frames.len()) {
+            Kept::Yes => {
+                if kept.pool.is_none() {
+                    kept.pool = Some(pool.clone());
+                }
+                kept.frames.push(leaf.number());
+                Ok(())
+            }
+            Kept::Changed => Ok(()),
+            Kept::TooMany => {
+                kept.release();
+                match self.mode.get() {
+                    PageMode::Fetch => Err(self.give_up(GaveUp::KeepsTooMany)),
+                    // It goes on, and reads what is missing.
+                    PageMode::UntilMiss | PageMode::Read => {
+                        self.gave_up.set(Some(GaveUp::KeepsTooMany));
+                        self.mode.set(PageMode::Read);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn give_up(&self, why: GaveUp) -> Error {
+        self.gave_up.set(Some(why));
+        let waiting_for = match why {
+            GaveUp::Missed => "nothing: a page is not in memory, and the transaction runs again when it is",
+            GaveUp::KeepsTooMany => {
+                "nothing: it needs more pages than a transaction may keep in memory, and runs again without"
+            }
+        };
+        Error::Deadlock { waiting_for: waiting_for.to_owned() }
+    }
+}
+
+/// Whether a page is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Yes,
+    /// The leaf has changed since it was read.
+    Changed,
+    /// As many pages are kept as there may be.
+    TooMany,
+}
+
+/// What keeps pages in memory: a pool.
+pub(crate) trait KeepsPages: Send + Sync {
+    /// Keeps the page of a leaf in memory, for an access that keeps so many already.
+    fn keep(&self, leaf: &Leaf, already: usize) -> Kept;
+
+    /// Ends that for the pages in these frames.
+    fn release(&self, frames: &[u32]);
+}
+
+/// Pages that stay in memory until this is dropped.
+#[derive(Default)]
+pub(crate) struct KeptPages {
+    pool: Option<Arc<dyn KeepsPages>>,
+    frames: Vec<u32>,
+}
+
+impl KeptPages {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Adds those of another run.
+    pub fn add(&mut self, mut other: KeptPages) {
+        if self.pool.is_none() {
+            self.pool = other.pool.take();
+            self.frames = std::mem::take(&mut other.frames);
+        } else {
+            self.frames.append(&mut other.frames);
+        }
+    }
+
+    /// They need not stay any longer.
+    pub fn release(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.release(&self.frames);
+        }
+        self.frames.clear();
+    }
+}
+
+impl Drop for KeptPages {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

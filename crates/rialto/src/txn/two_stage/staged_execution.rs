@@ -1,0 +1,151 @@
+//! [`StagedExecution`]: a transaction on its way through the stages; [`Told`]: what it tells at its end.
+
+use super::Begin;
+use crate::account::{ProcedureId, waits};
+use crate::io::Moment;
+use crate::store::paged::{GaveUp, KeptPages, PageAccess, PageCounts, PageMode};
+
+/// What an execution of a procedure has met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Told {
+    /// How it began.
+    pub begin: Begin,
+    /// Whether it is told for the first time: a deadlock's victim tells again of each further run.
+    pub is_first: bool,
+    /// Whether it had a fetch stage.
+    pub has_fetched: bool,
+    /// Whether it went on under two-phase locking, because it needed more pages than may be kept in memory.
+    pub fell_back: bool,
+    pub fetched: PageCounts,
+    pub operated: PageCounts,
+    /// Pages that were kept in memory for the operate stage.
+    pub kept: u64,
+    /// Processor times of the stages, in nanoseconds: without waits for pages, and for locks.
+    pub fetch_ns: u64,
+    pub operate_ns: u64,
+    /// The same of the run that a conversion threw away.
+    pub given_up_ns: u64,
+    /// Waits for pages in the stages.
+    pub fetch_io_ns: u64,
+    pub operate_io_ns: u64,
+    /// How many transactions waited for locks at the end of an operate stage that has read the disk.
+    pub waiters: u32,
+}
+
+impl Told {
+    /// Whether the execution needed two stages. (One that began with the fetch stage did if that has read the disk.)
+    pub fn needed_two(&self) -> bool {
+        self.has_fetched && (self.is_converted() || self.fetched.reads > 0)
+    }
+
+    /// Whether it began in the operate stage and left it for the fetch stage.
+    pub fn is_converted(&self) -> bool {
+        self.has_fetched && self.begin == Begin::UntilMiss
+    }
+}
+
+/// The stage of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExecutionStage {
+    Fetch,
+    Operate(PageMode),
+}
+
+/// What comes after a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterRun {
+    /// The transaction runs again, at once: in its next stage.
+    NextStage,
+    /// The run was the operate stage.
+    Operated,
+}
+
+/// A transaction on its way through the stages.
+pub(crate) struct StagedExecution {
+    pub procedure: ProcedureId,
+    stage: ExecutionStage,
+    /// Dropped with it: then they need not stay.
+    kept: KeptPages,
+    told: Told,
+    /// When the run began, and what its thread had waited for before.
+    began: Moment,
+    waits: waits::WaitSums,
+}
+
+impl StagedExecution {
+    pub fn new(procedure: ProcedureId, begin: Begin, now: Moment) -> StagedExecution {
+        let stage = match begin {
+            Begin::Once => ExecutionStage::Operate(PageMode::Read),
+            Begin::UntilMiss => ExecutionStage::Operate(PageMode::UntilMiss),
+            Begin::Fetch => ExecutionStage::Fetch,
+        };
+        let told = Told { begin, is_first: true, ..Told::default() };
+        StagedExecution {
+            procedure,
+            stage,
+            kept: KeptPages::default(),
+            told,
+            began: now,
+            waits: waits::now(),
+        }
+    }
+
+    /// Whether its next run is a fetch stage.
+    pub fn fetches(&self) -> bool {
+        self.stage == ExecutionStage::Fetch
+    }
+
+    /// Begins a run.
+    pub fn begin_run(&mut self, access: &PageAccess, now: Moment) {
+        access.begin(match self.stage {
+            ExecutionStage::Fetch => PageMode::Fetch,
+            ExecutionStage::Operate(mode) => mode,
+        });
+        (self.began, self.waits) = (now, waits::now());
+    }
+
+    /// A run has ended, whatever its body has given; it has waited so long for locks. It keeps what the run has kept.
+    pub fn end_run(&mut self, access: &PageAccess, now: Moment, lock_wait_ns: u64) -> AfterRun {
+        self.kept.add(access.end());
+        let (counts, gave_up) = (access.counts(), access.gave_up());
+        if gave_up == Some(GaveUp::KeepsTooMany) {
+            self.kept.release();
+            self.told.fell_back = true;
+        }
+        let io_ns = waits::now().since(self.waits).page_ns;
+        let busy_ns = now.ns_since(self.began).saturating_sub(io_ns + lock_wait_ns);
+        match (self.stage, gave_up) {
+            (ExecutionStage::Fetch, _) => {
+                self.told.has_fetched = true;
+                (self.told.fetched, self.told.fetch_ns, self.told.fetch_io_ns) = (counts, busy_ns, io_ns);
+                self.told.kept = self.kept.len() as u64;
+                self.stage = ExecutionStage::Operate(PageMode::Read);
+                AfterRun::NextStage
+            }
+            (ExecutionStage::Operate(_), Some(GaveUp::Missed)) => {
+                self.told.given_up_ns = busy_ns;
+                self.stage = ExecutionStage::Fetch;
+                AfterRun::NextStage
+            }
+            (ExecutionStage::Operate(_), _) => {
+                (self.told.operated, self.told.operate_ns, self.told.operate_io_ns) =
+                    (counts, busy_ns, io_ns);
+                AfterRun::Operated
+            }
+        }
+    }
+
+    /// What it has met, after an operate stage. `None`: it has touched no page, and was not expected to.
+    pub fn tell(&mut self, waiters: impl FnOnce() -> u32) -> Option<Told> {
+        let mut told = self.told;
+        if !told.has_fetched && told.operated.accesses == 0 {
+            return None;
+        }
+        if told.operated.misses > 0 {
+            told.waiters = waiters();
+        }
+        // A further run of it tells of itself alone.
+        (self.told.is_first, self.told.fetched, self.told.kept) = (false, PageCounts::default(), 0);
+        Some(told)
+    }
+}
