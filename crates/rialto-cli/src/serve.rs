@@ -13,7 +13,7 @@ use rialto::{Database, Options};
 use rialto_server::ServeOptions;
 use tracing::info;
 
-use crate::args::{DatabaseArgs, PageArgs, seconds};
+use crate::args::{DatabaseArgs, seconds};
 use crate::event_log::{EventFilter, QUIET};
 use crate::output::{cannot_open, fail, tell};
 
@@ -62,8 +62,6 @@ pub struct ServeArgs {
     socket_dir: Option<PathBuf>,
     #[command(flatten)]
     database: DatabaseArgs,
-    #[command(flatten)]
-    pages: PageArgs,
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -103,7 +101,7 @@ impl ServeArgs {
     }
 
     fn database_options(&self) -> Options {
-        let options = self.pages.in_options(self.database.options());
+        let options = self.database.options();
         Options {
             transactions_max: options
                 .transactions_max
@@ -181,7 +179,9 @@ mod tests {
             (options("").cache_bytes, options("").page_bytes),
             (defaults.cache_bytes, defaults.page_bytes)
         );
-        for wrong in ["--page-bytes 5000", "--cache-bytes 5000"] {
+        assert_eq!(options("--two-stage 2pl").two_stage, rialto::TwoStage::TwoPhaseLocking);
+        assert_eq!(options("").two_stage, rialto::TwoStage::Htste);
+        for wrong in ["--two-stage never", "--page-bytes 5000", "--cache-bytes 5000"] {
             assert!(Command::try_parse_from(std::iter::once("serve").chain(wrong.split(' '))).is_err());
         }
         let given = options("--log-bytes-max 20000000 --memory-bytes 30000000 --max-connections 2000");

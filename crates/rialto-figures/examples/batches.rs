@@ -9,7 +9,7 @@ use std::time::Instant;
 use mimalloc::MiMalloc;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
-use rialto::{Checkpointing, Database, Durability, Engine, Options, PreparedCall, TxOptions};
+use rialto::{Checkpointing, Database, Durability, Engine, Options, PreparedCall, Residence, TxOptions};
 use rialto_measure::interval::Interval;
 use rialto_workloads::mix::Mix;
 use rialto_workloads::tatp::{self, Name, Tatp};
@@ -107,7 +107,8 @@ fn run(engine: Engine, rows: u32, pairs: usize) {
     let mut below = |end: u64| random.below(end) as i32;
     let database = Database::open_on(MemoryDisk::new(), options()).expect("it opens");
     let shape = tatp::Shape { subscribers: rows };
-    Tatp::open_or_load(&database, shape, Mix::default(), &mut |_| ()).expect("the subscribers are loaded");
+    Tatp::open_or_load(&database, Residence::Memory, shape, Mix::default(), &mut |_| ())
+        .expect("the subscribers are loaded");
     for name in [Name::GetSubscriberData, Name::GetAccessData, Name::UpdateSubscriberData] {
         compare(name.as_str(), &mut prepared(&database, name.as_str(), name.only_reads()), pairs, || {
             let mut arguments = vec![Value::Int4(1 + below(u64::from(rows)))];
@@ -123,7 +124,7 @@ fn run(engine: Engine, rows: u32, pairs: usize) {
     drop(database);
     let database = Database::open_on(MemoryDisk::new(), options()).expect("it opens");
     let shape = tpcb::Shape { branches: BRANCHES as u32, accounts: rows };
-    Tpcb::open_or_load(&database, shape, &mut |_| ()).expect("the bank is loaded");
+    Tpcb::open_or_load(&database, Residence::Memory, shape, &mut |_| ()).expect("the bank is loaded");
     compare("tpcb", &mut prepared(&database, "tpcb", false), pairs, || {
         let (account, teller) = (below(u64::from(rows)), below(BRANCHES * u64::from(TELLERS_PER_BRANCH)));
         let branch = teller / TELLERS_PER_BRANCH as i32;

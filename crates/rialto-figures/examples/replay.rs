@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rialto::{Checkpointing, Database, Durability, Logging, Options};
+use rialto::{Checkpointing, Database, Durability, Logging, Options, Residence};
 use rialto_measure::driver::Workload;
 use rialto_workloads::card::{self, Card, Mix};
 use rialto_workloads::tpcb::{self, Tpcb};
@@ -106,11 +106,14 @@ fn main() -> ExitCode {
     for logging in Logging::ALL {
         let shape = tpcb::Shape { branches: 10, accounts: 1_000_000 };
         measure("tpcb", logging, run, |db, calls| {
-            Tpcb::open_or_load(db, shape, &mut |_| ()).expect("it is loaded").0.by_calls(calls)
+            Tpcb::open_or_load(db, Residence::Memory, shape, &mut |_| ())
+                .expect("it is loaded")
+                .0
+                .by_calls(calls)
         });
         let shape = card::Shape::of_scale(1);
         measure("card", logging, run, |db, calls| {
-            let card = Card::open_or_load(db, shape, Mix::default(), &mut |_| ());
+            let card = Card::open_or_load(db, Residence::Memory, shape, Mix::default(), &mut |_| ());
             card.expect("it is loaded").0.by_calls(calls)
         });
     }

@@ -2,11 +2,14 @@
 //!
 //! Beside a workload's own tables there is one with a single row, which names the workload and its sizes. A database
 //! is used again if it has exactly these tables and that row.
+//!
+//! Tables in memory are loaded in one transaction: a crash leaves all of them or nothing. Tables on disk are loaded in many,
+//! because they may be larger than memory; the row with the sizes comes last.
 
 use std::fmt::Display;
 
-use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Result, Table, TableDef, Transaction};
+use rialto::row::{Column, ColumnType, Value, ValueRef};
+use rialto::{Database, Durability, Error, Residence, Result, Table, TableDef, Transaction, TxOptions};
 
 /// Why a database cannot be used for a workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,16 +49,16 @@ pub(crate) trait Data<const T: usize, const S: usize>: Sized + PartialEq + Displ
     /// The workload's tables.
     fn tables() -> [TableDef; T];
 
-    /// Fills the tables, and creates indexes on them. `progress` is told how far it is.
+    /// The secondary indexes.
+    fn indexes() -> Vec<IndexOf> {
+        Vec::new()
+    }
+
+    /// Fills the tables. `loader` is told how far it is.
     ///
     /// # Errors
     /// What inserts can meet.
-    fn fill(
-        &self,
-        transaction: &mut Transaction,
-        tables: &[Table; T],
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<()>;
+    fn fill(&self, loader: &mut Loader<'_>, tables: &[Table; T]) -> Result<()>;
 
     /// The tables in the database, if they hold this; loaded, if the database is empty. The second is whether they were there
     /// already.
@@ -65,11 +68,12 @@ pub(crate) trait Data<const T: usize, const S: usize>: Sized + PartialEq + Displ
     fn open_or_load(
         &self,
         database: &Database,
+        residence: Residence,
         progress: &mut dyn FnMut(&str),
     ) -> Result<([Table; T], bool), ShapeError> {
         let there = match look::<T, S, Self>(database)? {
             Found::Nothing => {
-                load(database, self, progress)?;
+                load(database, residence, self, progress)?;
                 false
             }
             Found::Data(found) if found == *self => true,
@@ -84,7 +88,14 @@ pub(crate) trait Data<const T: usize, const S: usize>: Sized + PartialEq + Displ
         };
         let mut tables = Vec::with_capacity(T);
         for definition in Self::tables() {
-            tables.push(database.table(&definition.name)?);
+            let table = database.table(&definition.name)?;
+            if table.residence() != residence {
+                return Err(ShapeError::OtherShape {
+                    found: format!("{} {}", Self::NAME, place(table.residence())),
+                    expected: format!("one {}", place(residence)),
+                });
+            }
+            tables.push(table);
         }
         Ok((tables.try_into().expect("one for each definition"), there))
     }
@@ -126,7 +137,7 @@ fn look<const T: usize, const S: usize, D: Data<T, S>>(database: &Database) -> R
         return others();
     }
     match database.read(|transaction| transaction.get(&table, D::KIND))? {
-        None => others(),
+        None => Ok(Found::Other(format!("what a load of {} has left that did not come to its end", D::NAME))),
         Some(row) => {
             let mut sizes = [0; S];
             for (size, column) in sizes.iter_mut().zip(1..) {
@@ -137,21 +148,111 @@ fn look<const T: usize, const S: usize, D: Data<T, S>>(database: &Database) -> R
     }
 }
 
-/// Creates and fills all tables in one transaction: a crash leaves all of them or nothing.
+/// A secondary index of a workload's table.
+pub(crate) struct IndexOf {
+    pub table: &'static str,
+    pub name: &'static str,
+    pub columns: &'static [&'static str],
+    pub is_unique: bool,
+}
+
+fn place(residence: Residence) -> &'static str {
+    match residence {
+        Residence::Disk => "on disk",
+        _ => "in memory",
+    }
+}
+
+/// Inserts the rows of a load.
+pub(crate) struct Loader<'a> {
+    database: &'a Database,
+    transaction: Option<Transaction<'static>>,
+    /// After so many rows a new transaction begins.
+    rows_per_transaction: Option<u32>,
+    rows: u32,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Loader<'_> {
+    fn transaction(&mut self) -> &mut Transaction<'static> {
+        self.transaction.as_mut().expect("one is open, but between two")
+    }
+
+    /// Inserts a row.
+    pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
+        self.transaction().insert(table, values)?;
+        self.inserted()
+    }
+
+    /// Inserts a row whose values are borrowed.
+    pub fn insert_borrowed(&mut self, table: &Table, values: &[ValueRef<'_>]) -> Result<()> {
+        self.transaction().insert_borrowed(table, values)?;
+        self.inserted()
+    }
+
+    fn inserted(&mut self) -> Result<()> {
+        self.rows += 1;
+        if Some(self.rows) == self.rows_per_transaction { self.begin_next() } else { Ok(()) }
+    }
+
+    fn begin_next(&mut self) -> Result<()> {
+        self.rows = 0;
+        self.commit()?;
+        // The last one makes all of them durable.
+        let options = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+        self.transaction = Some(self.database.begin_with(&options)?);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.transaction.take().expect("one is open, but between two").commit()
+    }
+
+    /// Tells how far it is.
+    pub fn tell(&mut self, progress: &str) {
+        (self.progress)(progress);
+    }
+}
+
+/// Rows of one transaction of a load of tables on disk.
+const ROWS_PER_TRANSACTION: u32 = 500;
+
+/// Creates and fills all tables.
 fn load<const T: usize, const S: usize, D: Data<T, S>>(
     database: &Database,
+    residence: Residence,
     data: &D,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    database.transact(|transaction| {
-        let mut tables = Vec::with_capacity(T);
-        for definition in D::tables() {
-            tables.push(transaction.create_table(&definition)?);
+    let is_on_disk = residence == Residence::Disk;
+    let mut loader = Loader {
+        database,
+        transaction: Some(database.begin()?),
+        rows_per_transaction: is_on_disk.then_some(ROWS_PER_TRANSACTION),
+        rows: 0,
+        progress,
+    };
+    let mut tables = Vec::with_capacity(T);
+    for definition in D::tables() {
+        let name = definition.name.clone();
+        let mut definition = definition.with_residence(residence);
+        for index in D::indexes().iter().filter(|index| is_on_disk && index.table == name) {
+            definition = definition.with_index(index.name, index.columns, index.is_unique);
         }
-        let sizes = transaction.create_table(&sizes_table::<T, S, D>())?;
-        let mut row = vec![Value::Text(D::KIND.to_owned())];
-        row.extend(data.sizes().map(|size| Value::Int4(size as i32)));
-        transaction.insert(&sizes, &row)?;
-        data.fill(transaction, &tables.try_into().expect("one for each definition"), progress)
-    })
+        tables.push(loader.transaction().create_table(&definition)?);
+    }
+    let sizes = loader.transaction().create_table(&sizes_table::<T, S, D>())?;
+    data.fill(&mut loader, &tables.try_into().expect("one for each definition"))?;
+    // Faster than with the rows, where it can be done.
+    for index in D::indexes().iter().filter(|_| !is_on_disk) {
+        loader.transaction().create_index(index.table, index.name, index.columns, index.is_unique)?;
+    }
+    if is_on_disk {
+        loader.commit()?;
+        loader.transaction = Some(database.begin()?);
+    }
+    let mut row = vec![Value::Text(D::KIND.to_owned())];
+    row.extend(data.sizes().map(|size| Value::Int4(size as i32)));
+    loader.transaction().insert(&sizes, &row)?;
+    loader.commit()
 }

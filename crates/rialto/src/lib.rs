@@ -116,7 +116,7 @@ pub mod txn;
 mod type_names;
 mod unlikely;
 
-pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
+pub use account::{PageCounts, ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupOptions, BackupReport};
 pub use catalog::{NewIndex, Residence, TableDef};
 pub use checkpoint::Checkpointing;

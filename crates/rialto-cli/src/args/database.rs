@@ -9,7 +9,7 @@ use rialto::{Engine, Executors, Options};
 
 use super::{
     CheckpointName, DurabilityName, EngineName, GroupCommitArgs, HandOverName, LocksName, LogWritesArgs,
-    MemoryArgs, seconds,
+    MemoryArgs, PageArgs, seconds,
 };
 
 /// How a database is opened.
@@ -80,6 +80,8 @@ pub struct DatabaseArgs {
     archive: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
+    #[command(flatten)]
+    pub pages: PageArgs,
 }
 
 impl DatabaseArgs {
@@ -103,6 +105,11 @@ impl DatabaseArgs {
                     "--locks does not apply to the data-oriented engine, whose executors have lock tables of their own; \
                      available: --engine conventional"
                         .to_owned(),
+                );
+            }
+            EngineName::DataOriented if self.pages.two_stage.is_some() => {
+                return Some(
+                    "--two-stage does not apply to the data-oriented engine; available: --engine conventional".to_owned(),
                 );
             }
             _ => {}
@@ -154,7 +161,7 @@ impl DatabaseArgs {
 
     /// What the database is opened with.
     pub fn options(&self) -> Options {
-        let defaults = Options::default();
+        let defaults = self.pages.in_options(Options::default());
         Options {
             durability: self.durability.into(),
             engine: self.engine(),

@@ -13,7 +13,7 @@ pub use self::database::DatabaseArgs;
 pub use self::group_commit::GroupCommitArgs;
 pub use self::log_writes::LogWritesArgs;
 pub use self::memory::MemoryArgs;
-pub use self::names::{CheckpointName, DurabilityName, EngineName, HandOverName, LocksName};
+pub use self::names::{CheckpointName, DurabilityName, EngineName, HandOverName, LocksName, TwoStageName};
 pub use self::pages::PageArgs;
 
 /// Seconds on the command line.

@@ -1,7 +1,7 @@
 //! The values that options of a database take by name.
 
 use clap::ValueEnum;
-use rialto::{Checkpointing, Durability, HandOver, Locks};
+use rialto::{Checkpointing, Durability, HandOver, Locks, TwoStage};
 
 /// An engine that runs transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,6 +55,34 @@ impl From<LocksName> for Locks {
         match name {
             LocksName::Thin => Locks::Thin,
             LocksName::Central => Locks::Central,
+        }
+    }
+}
+
+/// How transactions on disk-resident tables are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TwoStageName {
+    /// In one stage: a transaction reads pages while it holds locks
+    #[value(name = "2pl")]
+    TwoPhaseLocking,
+    /// In two stages, always: the first reads the pages, without locks
+    Tste,
+    /// In one stage, until a page is missing; then in two
+    Otste,
+    /// Each procedure in one of these ways, by what its executions have met
+    Htste,
+    /// Each procedure in the way that costs least by measured times
+    Adaptive,
+}
+
+impl From<TwoStageName> for TwoStage {
+    fn from(name: TwoStageName) -> TwoStage {
+        match name {
+            TwoStageName::TwoPhaseLocking => TwoStage::TwoPhaseLocking,
+            TwoStageName::Tste => TwoStage::Tste,
+            TwoStageName::Otste => TwoStage::Otste,
+            TwoStageName::Htste => TwoStage::Htste,
+            TwoStageName::Adaptive => TwoStage::Adaptive,
         }
     }
 }

@@ -3,6 +3,8 @@
 use clap::Args;
 use rialto::Options;
 
+use super::TwoStageName;
+
 /// The sizes that pages may have, in bytes.
 const SIZES: [usize; 5] = [4_096, 8_192, 16_384, 32_768, 65_536];
 
@@ -15,14 +17,28 @@ pub struct PageArgs {
     /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 16384]
     #[arg(long, value_name = "4096|8192|16384|32768|65536", value_parser = page_bytes)]
     page_bytes: Option<usize>,
+    /// How transactions of the conventional engine read pages that are not in memory [default: htste]
+    #[arg(long, value_enum)]
+    pub two_stage: Option<TwoStageName>,
 }
 
 impl PageArgs {
+    /// The options that are given.
+    pub fn given(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            (self.cache_bytes.is_some(), "--cache-bytes"),
+            (self.page_bytes.is_some(), "--page-bytes"),
+            (self.two_stage.is_some(), "--two-stage"),
+        ];
+        options.into_iter().filter(|(given, _)| *given).map(|(_, option)| option)
+    }
+
     /// Other options with these.
     pub fn in_options(self, options: Options) -> Options {
         Options {
             cache_bytes: self.cache_bytes.unwrap_or(options.cache_bytes),
             page_bytes: self.page_bytes.unwrap_or(options.page_bytes),
+            two_stage: self.two_stage.map_or(options.two_stage, Into::into),
             ..options
         }
     }

@@ -40,7 +40,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, RunError> {
         WorkloadName::Tpcb => {
             let shape = tpcb::Shape { branches: args.scale(), accounts: args.accounts() };
             run_on_tables(args, out, |database, progress| {
-                let (bank, there) = Tpcb::open_or_load(database, shape, progress)?;
+                let (bank, there) = Tpcb::open_or_load(database, args.residence.into(), shape, progress)?;
                 Ok((bank.by_calls(args.runs_calls()), there))
             })
         }
@@ -48,7 +48,8 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, RunError> {
             let shape = card::Shape { scale: args.scale(), accounts: args.accounts() };
             let mix = args.mix_of().map_err(RunError::Usage)?;
             let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
-                let (card, there) = Card::open_or_load(database, shape, mix, progress)?;
+                let (card, there) =
+                    Card::open_or_load(database, args.residence.into(), shape, mix, progress)?;
                 Ok((card.by_calls(args.runs_calls()), there))
             };
             let open_servers = |database: &Database, progress: &mut dyn FnMut(&str)| {
@@ -65,14 +66,17 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, RunError> {
             let shape = tatp::Shape { subscribers: args.subscribers() };
             let mix = args.mix_of().map_err(RunError::Usage)?;
             run_on_tables(args, out, |database, progress| {
-                let (tatp, there) = Tatp::open_or_load(database, shape, mix, progress)?;
+                let (tatp, there) =
+                    Tatp::open_or_load(database, args.residence.into(), shape, mix, progress)?;
                 Ok((tatp.by_calls(args.runs_calls()), there))
             })
         }
         WorkloadName::Tpcc => {
             let shape = args.tpcc_shape();
             let mix = args.mix_of().map_err(RunError::Usage)?;
-            run_on_tables(args, out, |database, progress| Tpcc::open_or_load(database, shape, mix, progress))
+            run_on_tables(args, out, |database, progress| {
+                Tpcc::open_or_load(database, args.residence.into(), shape, mix, progress)
+            })
         }
         WorkloadName::Commit => commit::run(args, out),
     }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType};
-use rialto::{Checkpointing, Database, Engine, Options, Planning, Procedure, TableDef};
+use rialto::{Checkpointing, Database, Engine, Options, Planning, Procedure, Residence, TableDef};
 use rialto_measure::RunError;
 use rialto_measure::driver::{Ended, Load, Observer, Outcome};
 use rialto_measure::machine::memory_available;
@@ -232,14 +232,17 @@ impl Loaded {
             .map_err(|cause| RunError::Open { data: "the disk in memory".to_owned(), cause })?;
         let quiet = &mut |_: &str| {};
         let run: Result<Box<dyn Run>, ShapeError> = match kind {
-            Kind::Tm1 | Kind::Tm1Only(_) => Tatp::open_or_load(&database, sizes.tm1, kind.tm1_mix(), quiet)
-                .and_then(|(tatp, _)| {
-                    watched(tatp.by_calls(true), |tatp, kind| tatp.set_mix(kind.tm1_mix()))
-                }),
-            Kind::TpcB => Tpcb::open_or_load(&database, sizes.tpcb, quiet)
+            Kind::Tm1 | Kind::Tm1Only(_) => {
+                Tatp::open_or_load(&database, Residence::Memory, sizes.tm1, kind.tm1_mix(), quiet).and_then(
+                    |(tatp, _)| watched(tatp.by_calls(true), |tatp, kind| tatp.set_mix(kind.tm1_mix())),
+                )
+            }
+            Kind::TpcB => Tpcb::open_or_load(&database, Residence::Memory, sizes.tpcb, quiet)
                 .and_then(|(bank, _)| watched(bank.by_calls(true), |_, _| {})),
-            Kind::TpcC(_) => Tpcc::open_or_load(&database, sizes.tpcc, kind.tpcc_mix(), quiet)
-                .and_then(|(tpcc, _)| watched(tpcc, |tpcc, kind| tpcc.set_mix(kind.tpcc_mix()))),
+            Kind::TpcC(_) => {
+                Tpcc::open_or_load(&database, Residence::Memory, sizes.tpcc, kind.tpcc_mix(), quiet)
+                    .and_then(|(tpcc, _)| watched(tpcc, |tpcc, kind| tpcc.set_mix(kind.tpcc_mix())))
+            }
         };
         let run = run.map_err(|error| match error {
             ShapeError::Failed(cause) => RunError::Transaction { during: "loading the data", cause },

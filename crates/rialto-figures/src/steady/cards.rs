@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rialto::{Database, Result};
+use rialto::{Database, Residence, Result};
 use rialto_measure::driver::Workload;
 use rialto_workloads::card::{Card, Client, Mix, Name, Request, Shape, TODAY};
 
@@ -24,7 +24,13 @@ pub(super) struct Cards {
 
 impl Cards {
     pub fn new(database: &Database) -> Result<Cards> {
-        let card = loaded(Card::open_or_load(database, Shape::of_scale(1), Mix::default(), &mut |_| ()))?;
+        let card = loaded(Card::open_or_load(
+            database,
+            Residence::Memory,
+            Shape::of_scale(1),
+            Mix::default(),
+            &mut |_| (),
+        ))?;
         let client = card.client(0, 1);
         Ok(Cards { card, client, began: Instant::now(), lost: 0, found: 0 })
     }

@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{Caching, FileDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Engine, Error, KeyBound, Options, Result, Scan, Table, TableDef,
+    Checkpointing, Database, Durability, Engine, Error, KeyBound, Options, Residence, Result, Scan, Table,
+    TableDef,
 };
 use rialto_measure::alloc::allocations_apart;
 use rialto_measure::driver::Workload;
@@ -439,7 +440,8 @@ struct Steady {
 
 impl Steady {
     fn new(database: Database, called: bool) -> Result<Steady> {
-        let bank = loaded(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()))?.by_calls(called);
+        let bank =
+            loaded(Tpcb::open_or_load(&database, Residence::Memory, SHAPE, &mut |_| ()))?.by_calls(called);
         let columns = vec![
             Column::new("id", ColumnType::Int4),
             Column::new("amount", ColumnType::Int8),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rialto::{Database, Error, Result};
+use rialto::{Database, Error, Residence, Result};
 use rialto_measure::driver::Workload;
 use rialto_workloads::tatp::{Client, Mix, SUBSCRIBERS_PER_SCALE, Shape, Tatp};
 
@@ -18,7 +18,9 @@ pub(super) struct Subscribers {
 
 impl Subscribers {
     pub fn new(database: &Database, called: bool) -> Result<Subscribers> {
-        let tatp = loaded(Tatp::open_or_load(database, SHAPE, Mix::default(), &mut |_| ()))?.by_calls(called);
+        let tatp =
+            loaded(Tatp::open_or_load(database, Residence::Memory, SHAPE, Mix::default(), &mut |_| ()))?
+                .by_calls(called);
         let client = tatp.client(0, 1);
         Ok(Subscribers { tatp, client })
     }

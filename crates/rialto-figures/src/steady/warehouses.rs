@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rialto::{Database, Error, Result};
+use rialto::{Database, Error, Residence, Result};
 use rialto_measure::driver::Workload;
 use rialto_workloads::mix::Mix;
 use rialto_workloads::tpcc::{Client, Shape, Tpcc};
@@ -20,7 +20,8 @@ pub(super) struct Warehouses {
 
 impl Warehouses {
     pub fn new(database: &Database) -> Result<Warehouses> {
-        let tpcc = loaded(Tpcc::open_or_load(database, SHAPE, Mix::default(), &mut |_| ()))?;
+        let tpcc =
+            loaded(Tpcc::open_or_load(database, Residence::Memory, SHAPE, Mix::default(), &mut |_| ()))?;
         let client = tpcc.client(0, 1);
         Ok(Warehouses { tpcc, client })
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rialto::engine::servers::TransactionServerStats;
 use rialto::io::FileDisk;
-use rialto::{Checkpointing, Database, Logging, Metrics, Options, ServerTimes, TransactionServerOptions};
+use rialto::{
+    Checkpointing, Database, Logging, Metrics, Options, Residence, ServerTimes, TransactionServerOptions,
+};
 use rialto_measure::RunError;
 use rialto_measure::driver::{Batch, Driven, Load, Observer};
 use rialto_measure::text::say;
@@ -225,7 +227,7 @@ fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Samp
     };
     let failed = |during| move |cause| RunError::Transaction { during, cause };
     let shape = if lab.is_small() { Shape { scale: 1, accounts: 1_000 } } else { Shape::of_scale(1) };
-    let opened = Card::open_or_load(&database, shape, Mix::default(), &mut |_| {});
+    let opened = Card::open_or_load(&database, Residence::Memory, shape, Mix::default(), &mut |_| {});
     let server = TransactionServerOptions { queue: setting.queue, ..TransactionServerOptions::default() };
     let servers = CardServers::start(&database, opened, &server, 1).map_err(|error| match error {
         rialto_workloads::data::ShapeError::Failed(cause) => failed("loading the cards")(cause),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rialto::TwoStageAccount;
 use rialto::checkpoint::{Outlook, RecoveryForecast};
 use serde_json::{Value as Json, json};
 
@@ -17,6 +18,7 @@ impl Measured {
         let account = self.time_account(setting.procedures, setting.awaited());
         let has_queue = self.offered_per_s.is_some() || setting.servers.is_some();
         let [row, higher, local] = self.locks_per_100();
+        let pages = self.pages();
         json!({
             "workload": setting.workload,
             "engine": setting.engine,
@@ -42,7 +44,16 @@ impl Measured {
             "syscalls_per_txn": null,
             "checkpoints": self.grown(|metrics| metrics.checkpoints.completed),
             "locks_per_100_txn": { "row": row, "higher": higher, "local": local },
-            "time_us_per_txn": TimeAccount::json(account.as_ref(), has_queue),
+            "time_us_per_txn": TimeAccount::json(account.as_ref(), has_queue, self.has_pages()),
+            "hit_ratio": pages.map(|pages| pages.hit_ratio),
+            "reads_per_miss": pages.and_then(|pages| pages.reads_per_miss),
+            "misprefetches": pages.and_then(|pages| pages.staged).map(|staged| staged.misprefetches),
+            "conversions": pages.and_then(|pages| pages.staged).map(|staged| staged.conversions),
+            "lock_held_io_waits": pages.and_then(|pages| pages.staged).map(|staged| staged.lock_held_io_waits),
+            "page_reads": pages.map(|pages| pages.reads),
+            "page_writes": pages.map(|pages| pages.writes),
+            "page_file_bytes": pages.map(|pages| pages.file_bytes),
+            "two_stage": self.two_stage_json(),
             "allocations_per_txn": self.counted_per_transaction(self.counts.allocations),
             "procedures": self.procedures_json(setting),
             "context_switches_per_txn": self.switches_json(),
@@ -73,6 +84,29 @@ impl Measured {
             "not_counted": reasons(&self.counts, setting.uncounted.as_deref(), setting.percent_of_peak),
             "consistent": consistent,
         })
+    }
+
+    /// How executions of each procedure went through their stages; null where there are no stages.
+    fn two_stage_json(&self) -> Json {
+        let accounts = self.two_stage();
+        if accounts.is_empty() {
+            return Json::Null;
+        }
+        let one = |account: TwoStageAccount| {
+            let figures = json!({
+                "strategy": account.strategy,
+                "executions": account.executions,
+                "conversions": account.conversions,
+                "fallbacks": account.fallbacks,
+                "accesses": account.accesses,
+                "misprefetches": account.misprefetches,
+                "lock_held_io_waits": account.lock_held_io_waits,
+                "reads": account.reads,
+                "kept_pages": account.kept_pages,
+            });
+            (account.name, figures)
+        };
+        accounts.into_iter().map(one).collect()
     }
 
     /// Processor time of the servers, in microseconds a transaction; of those that there are.
@@ -120,7 +154,7 @@ impl Measured {
                 "success_percent": success_percent,
                 "success_percent_specified": setting.success_percent.map(|specified| specified[position]),
                 "latency_us": Percentiles::json(latencies.percentiles()),
-                "time_us_per_txn": TimeAccount::json(account.as_ref(), is_open),
+                "time_us_per_txn": TimeAccount::json(account.as_ref(), is_open, self.has_pages()),
                 "waits_us": self.waits_json(name),
             });
             ((*name).to_owned(), figures)

@@ -1,6 +1,7 @@
 //! [`Measured`]: one measured window's figures, as a table for people and as a JSON object.
 //!
 //! - [`mod@time`]: where transactions' time went;
+//! - `pages`: the pages of tables on disk;
 //! - [`json`], [`table`]: the two forms;
 //! - [`not_counted`]: why a figure is null;
 //! - [`log_classes`]: the sizes of groups and the times of log writes, by class.
@@ -8,6 +9,7 @@
 mod json;
 pub mod log_classes;
 pub mod not_counted;
+mod pages;
 mod table;
 mod time;
 

@@ -83,6 +83,7 @@ impl Measured {
             );
         }
         table.row("recovery", self.recovery_text());
+        self.page_rows(&mut table);
         let [row, higher, local] = self.locks_per_100().map(figure);
         table.row("locks", format!("{row} row, {higher} higher, {local} executors' in 100 transactions"));
         self.count_rows(&mut table, setting);
@@ -148,8 +149,13 @@ impl Measured {
                 (None, None) => String::new(),
                 _ => format!("queue {} + ", time(account.queue)),
             };
+            let fetch = if self.has_pages() {
+                format!("fetch I/O {} + ", time(account.fetch_io))
+            } else {
+                String::new()
+            };
             format!(
-                "{queue}lock wait {} + latch wait {} + run {} + log wait {} = {}",
+                "{queue}{fetch}lock wait {} + latch wait {} + run {} + log wait {} = {}",
                 time(account.lock_wait),
                 time(account.latch_wait),
                 time(account.run),

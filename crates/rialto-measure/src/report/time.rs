@@ -10,6 +10,8 @@ use super::Measured;
 pub(super) struct TimeAccount {
     /// From the intended start to the start, in an open loop.
     pub queue: f64,
+    /// For pages of tables on disk; 0 without such tables.
+    pub fetch_io: f64,
     pub lock_wait: f64,
     pub latch_wait: f64,
     pub run: f64,
@@ -28,13 +30,13 @@ pub(super) enum Awaited {
 }
 
 impl TimeAccount {
-    /// The account as a JSON object. What does not apply is null: there is no queue in a closed loop, and this engine has
-    /// neither pages nor standbys.
-    pub fn json(account: Option<&TimeAccount>, is_open: bool) -> Json {
+    /// The account as a JSON object. What does not apply is null: there is no queue in a closed loop, no page without tables
+    /// on disk, and no standby.
+    pub fn json(account: Option<&TimeAccount>, is_open: bool, has_pages: bool) -> Json {
         let part = |part: fn(&TimeAccount) -> f64| Json::from(account.map(part));
         json!({
             "queue": if is_open { part(|account| account.queue) } else { Json::Null },
-            "fetch_io": null,
+            "fetch_io": if has_pages { part(|account| account.fetch_io) } else { Json::Null },
             "lock_wait": part(|account| account.lock_wait),
             "latch_wait": part(|account| account.latch_wait),
             "run": part(|account| account.run),
@@ -45,6 +47,7 @@ impl TimeAccount {
 
     fn add_share(&mut self, other: &TimeAccount, share: f64) {
         self.queue += other.queue * share;
+        self.fetch_io += other.fetch_io * share;
         self.lock_wait += other.lock_wait * share;
         self.latch_wait += other.latch_wait * share;
         self.run += other.run * share;
@@ -58,6 +61,7 @@ struct Grown {
     committed: u64,
     /// Those that asked for it themselves, or had an error.
     aborted_user: u64,
+    fetch_io_ns: u64,
     lock_wait_ns: u64,
     latch_wait_ns: u64,
     run_ns: u64,
@@ -78,6 +82,7 @@ impl Measured {
         Grown {
             committed: end.committed - begin.committed,
             aborted_user: by_themselves(&end) - by_themselves(&begin),
+            fetch_io_ns: end.time.fetch_io_ns.unwrap_or(0) - begin.time.fetch_io_ns.unwrap_or(0),
             lock_wait_ns: end.time.lock_wait_ns - begin.time.lock_wait_ns,
             latch_wait_ns: end.time.latch_wait_ns - begin.time.latch_wait_ns,
             run_ns: end.time.run_ns - begin.time.run_ns,
@@ -98,15 +103,17 @@ impl Measured {
         let mean = |ns: u64| ns as f64 / 1e3 / grown.committed as f64;
         let response = latencies.mean_us();
         let queue = self.outcome.queue_ns[position] as f64 / 1e3 / latencies.count() as f64;
+        let fetch_io = mean(grown.fetch_io_ns);
         let (lock_wait, latch_wait) = (mean(grown.lock_wait_ns), mean(grown.latch_wait_ns));
-        let rest = |parts: f64| (response - queue - lock_wait - latch_wait - parts).max(0.0);
+        let waits = queue + fetch_io + lock_wait + latch_wait;
+        let rest = |parts: f64| (response - waits - parts).max(0.0);
         let (run, log_wait) = (mean(grown.run_ns), mean(grown.log_wait_ns));
         let (queue, run, log_wait) = match awaited {
             Awaited::ByClients => (queue, rest(log_wait), log_wait),
             Awaited::AsTickets => (queue, run, rest(run)),
             Awaited::InQueues => (queue + rest(run + log_wait), run, log_wait),
         };
-        Some(TimeAccount { queue, lock_wait, latch_wait, run, log_wait })
+        Some(TimeAccount { queue, fetch_io, lock_wait, latch_wait, run, log_wait })
     }
 
     /// The time account of all procedures together.
@@ -169,7 +176,7 @@ mod tests {
             "{served:?}"
         );
         assert!(near(tickets.run, 25.0) && near(tickets.log_wait, 40.0), "{tickets:?}");
-        for TimeAccount { queue, lock_wait, latch_wait, run, log_wait } in [blocking, tickets] {
+        for TimeAccount { queue, lock_wait, latch_wait, run, log_wait, .. } in [blocking, tickets] {
             assert!(near(queue + lock_wait + latch_wait + run + log_wait, 100.0));
             assert!(near(queue, 10.0) && near(lock_wait, 20.0) && near(latch_wait, 5.0));
         }
@@ -190,10 +197,12 @@ mod tests {
     #[test]
     fn what_does_not_apply_is_null_and_a_closed_loop_has_no_queue() {
         let account = measured(10).time_account(&["p"], Awaited::ByClients);
-        let json = TimeAccount::json(account.as_ref(), false);
+        let json = TimeAccount::json(account.as_ref(), false, false);
         for absent in ["queue", "fetch_io", "standby_wait"] {
             assert_eq!(json.get(absent), Some(&Json::Null), "{absent}");
         }
-        assert!(TimeAccount::json(account.as_ref(), true).get("queue").and_then(Json::as_f64).is_some());
+        assert!(
+            TimeAccount::json(account.as_ref(), true, false).get("queue").and_then(Json::as_f64).is_some()
+        );
     }
 }

@@ -188,8 +188,9 @@ impl Session {
             let _ = tell.send(bytes);
         });
         let options = BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
+        let database = &self.database;
         thread::scope(|scope| {
-            let copy = || self.database.backup(to, options);
+            let copy = || database.backup(to, options);
             let copying = thread::Builder::new()
                 .name("backup".to_owned())
                 .spawn_scoped(scope, copy)

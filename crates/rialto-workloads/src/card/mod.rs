@@ -38,7 +38,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use rialto::io::Random;
-use rialto::{Database, Result, TxOptions};
+use rialto::{Database, Residence, Result, TxOptions};
 use rialto_measure::driver::Workload;
 use rialto_measure::limits::Bank;
 
@@ -90,11 +90,13 @@ impl Card {
     /// [`ShapeError::OtherShape`] if the database holds something else.
     pub fn open_or_load(
         database: &Database,
+        residence: Residence,
         shape: Shape,
         mix: Mix,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Card, bool), ShapeError> {
-        let ([accounts, customers, hot_cards, stores], there) = shape.open_or_load(database, progress)?;
+        let ([accounts, customers, hot_cards, stores], there) =
+            shape.open_or_load(database, residence, progress)?;
         let sets = Sets { accounts, customers, hot_cards, stores };
         let options = Name::ALL.map(|name| TxOptions {
             procedure: Some(database.procedure_id(name.as_str())),

@@ -12,10 +12,10 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, Date, Value};
-use rialto::{Result, Table, TableDef, Transaction};
+use rialto::{Result, Table, TableDef};
 
 use super::request::pad;
-use crate::data::Data;
+use crate::data::{Data, Loader};
 
 /// The sizes of the sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,24 +231,23 @@ impl Data<4, 2> for Shape {
 
     fn fill(
         &self,
-        transaction: &mut Transaction,
+        loader: &mut Loader<'_>,
         [accounts, customers, hot_cards, stores]: &[Table; 4],
-        progress: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut lost = LostAtFirst::new(*self);
         for account in 0..self.accounts {
-            transaction.insert(accounts, &account_row(account, lost.is(account)))?;
-            transaction.insert(customers, &customer_row(account))?;
+            loader.insert(accounts, &account_row(account, lost.is(account)))?;
+            loader.insert(customers, &customer_row(account))?;
             if (account + 1) % PROGRESS_ROWS == 0 {
-                progress(&format!("{} of {} accounts and customers loaded", account + 1, self.accounts));
+                loader.tell(&format!("{} of {} accounts and customers loaded", account + 1, self.accounts));
             }
         }
         for position in 0..self.hot_cards() {
             let account = self.careless(position * CARELESS_PER_HOT_CARD);
-            transaction.insert(hot_cards, &hot_card_row(account, LOADED_ON))?;
+            loader.insert(hot_cards, &hot_card_row(account, LOADED_ON))?;
         }
         for store in 0..self.stores() {
-            transaction.insert(stores, &store_row(store))?;
+            loader.insert(stores, &store_row(store))?;
         }
         Ok(())
     }

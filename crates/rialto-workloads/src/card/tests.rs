@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rialto::io::MemoryDisk;
-use rialto::{Options, TransactionServerOptions};
+use rialto::{Options, Residence, TransactionServerOptions};
 use rialto_measure::confidence::BATCHES;
 use rialto_measure::driver::{Driven, Load, Observer, Pending};
 
@@ -15,7 +15,7 @@ fn database() -> Database {
 }
 
 fn card(database: &Database, mix: Mix) -> Card {
-    Card::open_or_load(database, SHAPE, mix, &mut |_| ()).unwrap().0
+    Card::open_or_load(database, Residence::Memory, SHAPE, mix, &mut |_| ()).unwrap().0
 }
 
 /// Every transaction as likely as the others.
@@ -246,7 +246,7 @@ fn what_there_is_not_is_named_and_nothing_is_changed() {
 fn a_portfolio_is_used_again_and_anything_else_is_refused() {
     let database = database();
     card(&database, even());
-    let open = |shape| Card::open_or_load(&database, shape, Mix::default(), &mut |_| ());
+    let open = |shape| Card::open_or_load(&database, Residence::Memory, shape, Mix::default(), &mut |_| ());
     assert!(open(SHAPE).unwrap().1);
     let refused = |shape| match open(shape) {
         Err(ShapeError::OtherShape { found, expected }) => (found, expected),
@@ -303,7 +303,7 @@ fn whatever_a_line_holds_the_next_one_is_read() {
 
 /// Cards behind a transaction server.
 fn servers(database: &Database, mix: Mix, options: TransactionServerOptions) -> CardServers {
-    let opened = Card::open_or_load(database, SHAPE, mix, &mut |_| {});
+    let opened = Card::open_or_load(database, Residence::Memory, SHAPE, mix, &mut |_| {});
     CardServers::start(database, opened, &options, 2).unwrap().0
 }
 

@@ -38,7 +38,7 @@ use std::time::Instant;
 
 use rialto::io::Random;
 use rialto::row::Row;
-use rialto::{Database, Result, TxOptions};
+use rialto::{Database, Residence, Result, TxOptions};
 use rialto_measure::driver::Workload;
 use rialto_measure::limits::Bank;
 
@@ -90,11 +90,12 @@ impl Tatp {
     /// [`ShapeError::OtherShape`] if the database holds something else.
     pub fn open_or_load(
         database: &Database,
+        residence: Residence,
         shape: Shape,
         mix: Mix,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tatp, bool), ShapeError> {
-        let (tables, there) = Tables::open_or_load(database, shape, progress)?;
+        let (tables, there) = Tables::open_or_load(database, residence, shape, progress)?;
         let options = Name::ALL.map(|name| TxOptions {
             procedure: Some(database.procedure_id(name.as_str())),
             read_only: name.only_reads(),

@@ -6,11 +6,11 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, Row, Value, ValueRef, WhichIndex};
-use rialto::{Database, Error, Result, Table, TableDef, Transaction};
+use rialto::{Database, Error, Residence, Result, Table, TableDef};
 
 use super::population::{self, Access, Facility, Family, PER_SUBSCRIBER, Subscriber};
 use super::request::{Forwarding, Number};
-use crate::data::{Data, ShapeError};
+use crate::data::{Data, IndexOf, Loader, ShapeError};
 
 /// The size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,12 +141,13 @@ impl Tables {
     /// were there already.
     pub fn open_or_load(
         database: &Database,
+        residence: Residence,
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tables, bool), ShapeError> {
         let sizes = Sizes { shape, population: population::VERSION };
         let ([subscriber, access_info, special_facility, call_forwarding], there) =
-            sizes.open_or_load(database, progress)?;
+            sizes.open_or_load(database, residence, progress)?;
         let tables = Tables { subscriber, access_info, special_facility, call_forwarding };
         if tables.subscriber.schema().index_named(NUMBER_INDEX)? != BY_NUMBER {
             let found = format!("a TATP population with another index before \"{NUMBER_INDEX}\"");
@@ -232,11 +233,14 @@ impl Data<4, 2> for Sizes {
         ]
     }
 
+    fn indexes() -> Vec<IndexOf> {
+        vec![IndexOf { table: SUBSCRIBER, name: NUMBER_INDEX, columns: &["sub_nbr"], is_unique: true }]
+    }
+
     fn fill(
         &self,
-        transaction: &mut Transaction,
+        loader: &mut Loader<'_>,
         [subscriber, access_info, special_facility, call_forwarding]: &[Table; 4],
-        progress: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let subscribers = self.shape.subscribers;
         let count = i32::try_from(subscribers).map_err(|_| {
@@ -244,20 +248,20 @@ impl Data<4, 2> for Sizes {
         })?;
         for s_id in 1..=count {
             let family = Family::of(s_id);
-            transaction.insert(subscriber, &subscriber_row(s_id, &family.subscriber))?;
+            loader.insert(subscriber, &subscriber_row(s_id, &family.subscriber))?;
             for access in &family.access {
-                transaction.insert(access_info, &access_row(s_id, access))?;
+                loader.insert(access_info, &access_row(s_id, access))?;
             }
             for facility in &family.facilities {
-                transaction.insert(special_facility, &facility_row(s_id, facility))?;
+                loader.insert(special_facility, &facility_row(s_id, facility))?;
             }
             for forwarding in &family.forwardings {
-                transaction.insert_borrowed(call_forwarding, &forwarding_row(s_id, forwarding))?;
+                loader.insert_borrowed(call_forwarding, &forwarding_row(s_id, forwarding))?;
             }
             if s_id % PROGRESS_ROWS == 0 {
-                progress(&format!("{s_id} of {count} subscribers loaded"));
+                loader.tell(&format!("{s_id} of {count} subscribers loaded"));
             }
         }
-        transaction.create_index(SUBSCRIBER, NUMBER_INDEX, &["sub_nbr"], true)
+        Ok(())
     }
 }

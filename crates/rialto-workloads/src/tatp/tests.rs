@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 use rialto::engine::{ActionMode, IdentifierPart};
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
-use rialto::{Error, Options, Scan};
+use rialto::{Error, Options, Residence, Scan};
 use rialto_measure::driver::Pending;
 
 use super::*;
@@ -16,7 +16,7 @@ fn database() -> Database {
 }
 
 fn tatp(database: &Database, mix: Mix) -> Tatp {
-    Tatp::open_or_load(database, SHAPE, mix, &mut |_| ()).unwrap().0
+    Tatp::open_or_load(database, Residence::Memory, SHAPE, mix, &mut |_| ()).unwrap().0
 }
 
 /// Every transaction about as likely as the others.
@@ -53,7 +53,7 @@ fn transactions_keep_the_tables_consistent_and_succeed_as_often_as_specified() {
             .unwrap();
     // Enough that the draw of subscribers, which is not even, meets the population's mean.
     let shape = Shape { subscribers: 20_000 };
-    let tatp = Tatp::open_or_load(&database, shape, even(), &mut |_| ()).unwrap().0;
+    let tatp = Tatp::open_or_load(&database, Residence::Memory, shape, even(), &mut |_| ()).unwrap().0;
     let before = tatp.audit().unwrap();
     assert!(verdict(&tatp, &before).consistent, "{}", verdict(&tatp, &before).text);
     assert_eq!((before.subscribers, before.wrong), (20_000, 0));
@@ -148,7 +148,8 @@ fn clients_that_meet_lose_nothing_and_never_deadlock() {
 fn clients_that_change_one_subscriber_never_deadlock() {
     let database = database();
     let one = Shape { subscribers: 1 };
-    let opened = Tatp::open_or_load(&database, one, Mix::only(Name::UpdateLocation), &mut |_| ());
+    let opened =
+        Tatp::open_or_load(&database, Residence::Memory, one, Mix::only(Name::UpdateLocation), &mut |_| ());
     let verdict = meet(&opened.unwrap().0, 2_000);
     assert!(verdict.consistent, "{}", verdict.text);
     assert_eq!(database.metrics().aborted_deadlock, 0);
@@ -425,7 +426,7 @@ fn what_there_is_not_is_named_and_nothing_is_changed() {
 fn a_population_is_used_again_and_anything_else_is_refused() {
     let database = database();
     tatp(&database, even());
-    let open = |shape| Tatp::open_or_load(&database, shape, Mix::default(), &mut |_| ());
+    let open = |shape| Tatp::open_or_load(&database, Residence::Memory, shape, Mix::default(), &mut |_| ());
     assert!(open(SHAPE).unwrap().1);
     let refused = |shape| match open(shape) {
         Err(ShapeError::OtherShape { found, expected }) => (found, expected),

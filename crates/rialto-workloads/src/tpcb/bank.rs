@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Result, Table, TableDef, Transaction, TxOptions};
+use rialto::{Database, Residence, Result, Table, TableDef, TxOptions};
 
 use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
-use crate::data::{Data, ShapeError};
+use crate::data::{Data, Loader, ShapeError};
 
 /// The bank's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,25 +84,24 @@ impl Data<4, 2> for Shape {
 
     fn fill(
         &self,
-        transaction: &mut Transaction,
+        loader: &mut Loader<'_>,
         [branches, tellers, accounts, _history]: &[Table; 4],
-        progress: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let size = |size: u32| Value::Int4(size as i32);
         let mut values = [size(0), Value::Int8(0), Value::Text("b".repeat(BRANCH_FILLER_BYTES))];
         for branch in 0..self.branches {
             values[0] = size(branch);
-            transaction.insert(branches, &values)?;
+            loader.insert(branches, &values)?;
         }
         let mut record = Records::new();
         for teller in 0..self.branches * TELLERS_PER_BRANCH {
-            record.insert(transaction, tellers, teller, teller / TELLERS_PER_BRANCH)?;
+            record.insert(loader, tellers, teller, teller / TELLERS_PER_BRANCH)?;
         }
         for branch in 0..self.branches {
             for account in self.accounts_of(branch) {
-                record.insert(transaction, accounts, account, branch)?;
+                record.insert(loader, accounts, account, branch)?;
                 if (account + 1) % PROGRESS_ROWS == 0 {
-                    progress(&format!("{} of {} accounts loaded", account + 1, self.accounts));
+                    loader.tell(&format!("{} of {} accounts loaded", account + 1, self.accounts));
                 }
             }
         }
@@ -118,10 +117,12 @@ impl Tpcb {
     /// [`ShapeError::OtherShape`] if the database holds something else.
     pub fn open_or_load(
         database: &Database,
+        residence: Residence,
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcb, bool), ShapeError> {
-        let ([branches, tellers, accounts, history], there) = shape.open_or_load(database, progress)?;
+        let ([branches, tellers, accounts, history], there) =
+            shape.open_or_load(database, residence, progress)?;
         let bank = Tpcb {
             database: database.clone(),
             shape,
@@ -147,10 +148,10 @@ impl Records {
         Records([Value::Int4(0), Value::Int4(0), Value::Int8(0), filler])
     }
 
-    fn insert(&mut self, transaction: &mut Transaction, table: &Table, key: u32, branch: u32) -> Result<()> {
+    fn insert(&mut self, loader: &mut Loader<'_>, table: &Table, key: u32, branch: u32) -> Result<()> {
         self.0[0] = Value::Int4(key as i32);
         self.0[1] = Value::Int4(branch as i32);
-        transaction.insert(table, &self.0)
+        loader.insert(table, &self.0)
     }
 }
 

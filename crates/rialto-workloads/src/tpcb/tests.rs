@@ -1,5 +1,5 @@
 use rialto::io::MemoryDisk;
-use rialto::{Database, Options};
+use rialto::{Database, Options, Residence};
 use rialto_measure::driver::Pending;
 
 use super::*;
@@ -12,7 +12,7 @@ fn database() -> Database {
 }
 
 fn bank(database: &Database) -> Tpcb {
-    Tpcb::open_or_load(database, SHAPE, &mut |_| ()).unwrap().0
+    Tpcb::open_or_load(database, Residence::Memory, SHAPE, &mut |_| ()).unwrap().0
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn lost_or_invented_money_and_rows_are_found() {
 fn a_bank_is_used_again_and_anything_else_is_refused() {
     let database = database();
     bank(&database);
-    assert!(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()).unwrap().1);
+    assert!(Tpcb::open_or_load(&database, Residence::Memory, SHAPE, &mut |_| ()).unwrap().1);
     let other = Shape { branches: 4, accounts: 100 };
-    match Tpcb::open_or_load(&database, other, &mut |_| ()) {
+    match Tpcb::open_or_load(&database, Residence::Memory, other, &mut |_| ()) {
         Err(ShapeError::OtherShape { found, expected }) => {
             assert!(found.contains("3 branches, 30 tellers, 100 accounts"), "{found}");
             assert!(expected.contains("4 branches, 40 tellers, 100 accounts"), "{expected}");
@@ -100,6 +100,6 @@ fn a_bank_is_used_again_and_anything_else_is_refused() {
         other => panic!("{other:?}"),
     }
     database.transact(|transaction| transaction.drop_table("history")).unwrap();
-    let refused = Tpcb::open_or_load(&database, SHAPE, &mut |_| ());
+    let refused = Tpcb::open_or_load(&database, Residence::Memory, SHAPE, &mut |_| ());
     assert!(matches!(refused, Err(ShapeError::OtherShape { .. })), "{refused:?}");
 }

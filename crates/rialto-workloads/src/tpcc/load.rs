@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use rialto::io::Random;
 use rialto::row::ValueRef;
 use rialto::row::ValueRef::{Int2, Int4, Int8, Null, Text, Timestamp};
-use rialto::{Result, Table, TableDef, Transaction};
+use rialto::{Result, Table, TableDef};
 
 use super::random::{alphanumeric, data, digits, last_name, last_name_loaded, letters, state, within, zip};
-use super::tables::{DISTRICTS, Shape, Tables, definitions};
-use crate::data::Data;
+use super::tables::{DISTRICTS, Shape, Tables, definitions, indexes};
+use crate::data::{Data, IndexOf, Loader};
 use crate::tpcb::microseconds_since_1970;
 
 /// Where the random choices of a load come from: every load of one shape gives the same rows, but for their times.
@@ -39,26 +39,25 @@ impl Data<9, 3> for Shape {
         definitions()
     }
 
-    fn fill(
-        &self,
-        transaction: &mut Transaction,
-        tables: &[Table; 9],
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<()> {
+    fn indexes() -> Vec<IndexOf> {
+        indexes().into()
+    }
+
+    fn fill(&self, loader: &mut Loader<'_>, tables: &[Table; 9]) -> Result<()> {
         let (tables, now_us) = (Tables::new(tables.clone()), microseconds_since_1970());
         let random = Random::new(SEED);
-        let mut loader = Loader { transaction, shape: *self, random, now_us, texts: Default::default() };
-        loader.items(&tables.item)?;
+        let mut population = Population { loader, shape: *self, random, now_us, texts: Default::default() };
+        population.items(&tables.item)?;
         for warehouse in places(self.warehouses) {
-            loader.warehouse(&tables, warehouse)?;
-            progress(&format!("{warehouse} of {} warehouses loaded", self.warehouses));
+            population.warehouse(&tables, warehouse)?;
+            population.loader.tell(&format!("{warehouse} of {} warehouses loaded", self.warehouses));
         }
-        Tables::create_indexes(transaction)
+        Ok(())
     }
 }
 
-struct Loader<'a, 'tx> {
-    transaction: &'a mut Transaction<'tx>,
+struct Population<'a, 'loader> {
+    loader: &'a mut Loader<'loader>,
     shape: Shape,
     random: Random,
     now_us: i64,
@@ -76,13 +75,13 @@ fn places(count: u32) -> RangeInclusive<i16> {
     1..=count as i16
 }
 
-impl Loader<'_, '_> {
+impl Population<'_, '_> {
     fn within(&mut self, low: u32, high: u32) -> i32 {
         within(&mut self.random, low, high) as i32
     }
 
     fn insert(&mut self, table: &Table, values: &[ValueRef<'_>]) -> Result<()> {
-        self.transaction.insert_borrowed(table, values)
+        self.loader.insert_borrowed(table, values)
     }
 
     fn items(&mut self, item: &Table) -> Result<()> {
@@ -92,7 +91,7 @@ impl Loader<'_, '_> {
             alphanumeric(&mut self.random, name, 14, 24);
             data(&mut self.random, text);
             let row = [Int4(number), Int4(image), Int4(price), Text(name), Text(text)];
-            self.transaction.insert_borrowed(item, &row)?;
+            self.loader.insert_borrowed(item, &row)?;
         }
         Ok(())
     }
@@ -114,7 +113,7 @@ impl Loader<'_, '_> {
             Text(state),
             Text(zip),
         ];
-        self.transaction.insert_borrowed(&tables.warehouse, &row)?;
+        self.loader.insert_borrowed(&tables.warehouse, &row)?;
         self.stocks(&tables.stock, number)?;
         for district in places(DISTRICTS) {
             self.district(tables, number, district)?;
@@ -145,7 +144,7 @@ impl Loader<'_, '_> {
             for (field, text) in row[6..].iter_mut().zip(&self.texts) {
                 *field = Text(text);
             }
-            self.transaction.insert_borrowed(stock, &row)?;
+            self.loader.insert_borrowed(stock, &row)?;
         }
         Ok(())
     }
@@ -170,7 +169,7 @@ impl Loader<'_, '_> {
             Text(state),
             Text(zip),
         ];
-        self.transaction.insert_borrowed(&tables.district, &row)?;
+        self.loader.insert_borrowed(&tables.district, &row)?;
         for customer in numbers(self.shape.customers) {
             self.customer(tables, (warehouse, number), customer)?;
         }
@@ -223,10 +222,10 @@ impl Loader<'_, '_> {
             Text(credit),
             Text(data),
         ];
-        self.transaction.insert_borrowed(&tables.customer, &row)?;
+        self.loader.insert_borrowed(&tables.customer, &row)?;
         let place = [Int2(warehouse), Int2(district)];
         let row = [place[0], place[1], place[0], place[1], Int4(number), now, Int4(PAID_CENTS), Text(paid)];
-        self.transaction.insert_borrowed(&tables.history, &row)
+        self.loader.insert_borrowed(&tables.history, &row)
     }
 
     /// An order with its lines; the last ones are new orders, too.
@@ -265,7 +264,7 @@ impl Loader<'_, '_> {
                 Int4(amount),
                 Text(info),
             ];
-            self.transaction.insert_borrowed(&tables.order_line, &row)?;
+            self.loader.insert_borrowed(&tables.order_line, &row)?;
         }
         Ok(())
     }

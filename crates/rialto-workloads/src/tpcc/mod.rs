@@ -34,7 +34,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use rialto::row::Value;
-use rialto::{Database, Error, Result, TxOptions};
+use rialto::{Database, Error, Residence, Result, TxOptions};
 use rialto_measure::driver::Workload;
 use rialto_measure::limits::Bank;
 
@@ -122,11 +122,12 @@ impl Tpcc {
     /// [`ShapeError::OtherShape`] if the database holds something else.
     pub fn open_or_load(
         database: &Database,
+        residence: Residence,
         shape: Shape,
         mix: Mix<Name>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcc, bool), ShapeError> {
-        let (tables, there) = shape.open_or_load(database, progress)?;
+        let (tables, there) = shape.open_or_load(database, residence, progress)?;
         for procedure in procedures() {
             if database.registered_version(&procedure.name).is_none() {
                 database.register(procedure)?;

@@ -9,7 +9,9 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, WhichIndex};
-use rialto::{Result, Table, TableDef, Transaction};
+use rialto::{Table, TableDef};
+
+use crate::data::IndexOf;
 
 use super::random::LAST_NAMES;
 
@@ -231,14 +233,16 @@ impl Tables {
         let [warehouse, district, customer, new_order, orders, order_line, item, stock, history] = tables;
         Tables { warehouse, district, customer, history, new_order, orders, order_line, item, stock }
     }
+}
 
-    /// The secondary indexes: customers by last name, in the order of their first names, and orders by customer.
-    pub fn create_indexes(transaction: &mut Transaction) -> Result<()> {
-        let by_name = ["c_w_id", "c_d_id", "c_last", "c_first"];
-        transaction.create_index("customer", "customer_by_last_name", &by_name, false)?;
+/// The secondary indexes: customers by last name, in the order of their first names, and orders by customer.
+pub(super) fn indexes() -> [IndexOf; 2] {
+    let of = |table, name, columns| IndexOf { table, name, columns, is_unique: false };
+    [
+        of("customer", "customer_by_last_name", &["c_w_id", "c_d_id", "c_last", "c_first"]),
         // Those of one customer come in the order of the primary key: the last is the newest.
-        transaction.create_index("orders", "orders_by_customer", &["o_w_id", "o_d_id", "o_c_id"], false)
-    }
+        of("orders", "orders_by_customer", &["o_w_id", "o_d_id", "o_c_id"]),
+    ]
 }
 
 /// What the tables are, in the order of [`Tables::new`].

@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 
 use rialto::io::MemoryDisk;
 use rialto::row::RowView;
-use rialto::{ActionMode, Engine, Options, Scan, Table, Transaction};
+use rialto::{ActionMode, Engine, Options, Residence, Scan, Table, Transaction};
 use rialto_measure::driver::Pending;
 
 use super::lines::Line;
@@ -18,7 +18,7 @@ fn options() -> Options {
 
 fn open_with(options: Options) -> Tpcc {
     let database = Database::open_on(MemoryDisk::new(), options).unwrap();
-    Tpcc::open_or_load(&database, SHAPE, Mix::default(), &mut |_| ()).unwrap().0
+    Tpcc::open_or_load(&database, Residence::Memory, SHAPE, Mix::default(), &mut |_| ()).unwrap().0
 }
 
 fn open() -> Tpcc {
@@ -484,7 +484,8 @@ fn every_flow_visits_a_class_of_tables_in_one_phase() {
 #[test]
 fn warehouses_are_used_again_and_anything_else_is_refused() {
     let tpcc = open();
-    let again = |shape| Tpcc::open_or_load(&tpcc.database, shape, Mix::default(), &mut |_| ());
+    let again =
+        |shape| Tpcc::open_or_load(&tpcc.database, Residence::Memory, shape, Mix::default(), &mut |_| ());
     assert!(again(SHAPE).unwrap().1);
     match again(Shape { items: 300, ..SHAPE }) {
         Err(ShapeError::OtherShape { found, expected }) => {

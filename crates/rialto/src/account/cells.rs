@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::Spent;
 use super::histogram::HistogramCells;
-use super::procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, ProcedureNames};
+use super::procedure::{PROCEDURES_MAX, PageCounts, ProcedureAccount, ProcedureId, ProcedureNames};
 use crate::io::thread_number;
 use crate::unlikely::unlikely;
 
@@ -45,6 +45,9 @@ struct ProcedureCounters {
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
     fetch_io_ns: AtomicU64,
+    page_accesses: AtomicU64,
+    page_misses: AtomicU64,
+    page_reads: AtomicU64,
     /// Response times, which are also runs, of transactions that never waited: one cell to count instead of two.
     unwaited: HistogramCells,
     /// Response times of the other transactions.
@@ -89,6 +92,9 @@ impl ProcedureCounters {
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
         total.time.log_wait_ns += get(&self.log_wait_ns);
+        total.pages.accesses += get(&self.page_accesses);
+        total.pages.misses += get(&self.page_misses);
+        total.pages.reads += get(&self.page_reads);
         let fetch_io_ns = get(&self.fetch_io_ns);
         if fetch_io_ns > 0 {
             *total.time.fetch_io_ns.get_or_insert(0) += fetch_io_ns;
@@ -166,6 +172,15 @@ impl Accounts {
         Writers::Many.add(&cell.log_wait_ns, log_wait_ns);
         Writers::Many.add(cell.log_wait.cell(log_wait_ns), 1);
         Writers::Many.add(cell.response.cell(before_ns + log_wait_ns), 1);
+    }
+
+    /// A run has touched pages.
+    #[cold]
+    pub fn touched_pages(&self, context: usize, procedure: ProcedureId, counts: PageCounts) {
+        let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
+        one.add(&cell.page_accesses, counts.accesses);
+        one.add(&cell.page_misses, counts.misses);
+        one.add(&cell.page_reads, counts.reads);
     }
 
     /// A run has ended without effect.

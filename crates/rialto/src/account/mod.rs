@@ -34,7 +34,7 @@ pub(crate) mod waits;
 
 pub(crate) use cells::Accounts;
 pub use histogram::TimeHistogram;
-pub use procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
+pub use procedure::{PROCEDURES_MAX, PageCounts, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
 pub use processor::ServerTimes;
 
 use crate::io::Moment;

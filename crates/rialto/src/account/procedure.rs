@@ -86,6 +86,18 @@ impl TimeAccount {
     }
 }
 
+/// What transactions have done with pages of disk-resident tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageCounts {
+    /// Data accesses: look-ups and changes of single entries, and leaves of scans.
+    pub accesses: u64,
+    /// Those of the accesses that have read the disk.
+    pub misses: u64,
+    /// Pages that they have read: inner nodes, leaves, and pages of long values.
+    pub reads: u64,
+}
+
 /// The account of one procedure, since the database was opened.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -102,6 +114,8 @@ pub struct ProcedureAccount {
     pub straddling: u64,
     /// How the committed transactions spent their time.
     pub time: TimeAccount,
+    /// What all runs, aborted ones and fetch stages included, have done with pages of disk-resident tables.
+    pub pages: PageCounts,
     /// Response times of the transactions whose end the database saw: all but tickets that no thread waited for.
     pub response: TimeHistogram,
     /// Runs of the committed transactions, tickets included.

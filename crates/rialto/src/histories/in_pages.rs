@@ -1,29 +1,35 @@
-//! Histories of a table in pages: several threads, a pool that is too small for the table, each form of locks.
+//! Histories of a table in pages: several threads, a pool that is too small for the table, each form of locks, and each
+//! strategy of two-stage execution.
 
 use super::history::check;
 use super::load::Load;
 use crate::interleavings::seed;
 use crate::io::{MemoryDisk, Random};
-use crate::{Checkpointing, Database, Durability, Engine, Executors, Options};
+use crate::{Checkpointing, Database, Durability, Engine, Executors, Options, TwoStage};
 
 /// Some rows are longer than a page.
-const FILLER: u64 = 3_000;
+const FILLER: u64 = 12_000;
 
 /// Hardly more frames than the pages that the transactions of the threads claim. A transaction that finds none free runs
 /// again.
-const FRAMES: u64 = 24;
+const FRAMES: u64 = 48;
 
 #[test]
 fn histories_of_a_table_in_pages_are_serializable() {
     crate::fault_injection::have_pauses();
     let mut random = Random::new(seed());
-    for engine in [Engine::thin(), Engine::central(), Executors::of(3, 0).into()] {
-        let context = format!("RIALTO_SEED={}, {engine:?}", seed());
+    let conventional = [Engine::thin(), Engine::central()];
+    let staged =
+        conventional.into_iter().flat_map(|engine| TwoStage::ALL.map(|(strategy, _)| (engine, strategy)));
+    let data_oriented = (Executors::of(3, 0).into(), TwoStage::default());
+    for (engine, two_stage) in staged.chain([data_oriented]) {
+        let context = format!("RIALTO_SEED={}, {engine:?}, {two_stage:?}", seed());
         let options = Options {
             durability: Durability::Memory,
             deadlock_retries_max: 100_000,
             checkpoint: Checkpointing::None,
             engine,
+            two_stage,
             ..Options::default()
         };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -33,12 +39,16 @@ fn histories_of_a_table_in_pages_are_serializable() {
             let threads: Vec<_> = (0..3)
                 .map(|_| {
                     let (load, mut random) = (&load, random.fork());
-                    scope.spawn(move || (0..400).map(|_| load.one(&mut random)).collect::<Vec<_>>())
+                    scope.spawn(move || (0..200).map(|_| load.one(&mut random)).collect::<Vec<_>>())
                 })
                 .collect();
             threads.into_iter().for_each(|thread| history.extend(thread.join().unwrap()));
         });
         check(&history).unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
+        let fetched = db.metrics().two_stage.iter().map(|account| account.conversions).sum::<u64>();
+        let has_stages =
+            matches!(engine, Engine::Conventional { .. }) && two_stage != TwoStage::TwoPhaseLocking;
+        assert_eq!(fetched > 0, has_stages, "{context}: the test's own premise");
         db.close().unwrap();
     }
 }

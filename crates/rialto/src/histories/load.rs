@@ -154,7 +154,11 @@ impl Load {
 
     /// The same with a disk-resident table, in a pool of so many frames.
     pub fn in_pages(db: Database, filler_bytes: u64, frames: u64) -> (Load, Done) {
-        Load::begin(db, filler_bytes, |table| table.move_to_pages(frames))
+        let tables = db.clone();
+        Load::begin(db, filler_bytes, |table| {
+            table.move_to_pages(frames);
+            tables.core().storage.disk_tables.note_there();
+        })
     }
 
     fn begin(db: Database, filler_bytes: u64, prepare: impl FnOnce(&Table)) -> (Load, Done) {

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use super::paged::PageAccess;
 use super::{RowLocation, TableStore};
-use crate::catalog::RowNumbers;
+use crate::catalog::{Residence, RowNumbers};
 use crate::error::Result;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::{Opening, TableKey};
@@ -285,6 +285,14 @@ impl Table {
     /// The table's columns, keys and indexes as last committed.
     pub fn schema(&self) -> Arc<Schema> {
         self.version().schema.clone()
+    }
+
+    /// Where its rows are kept.
+    pub fn residence(&self) -> Residence {
+        match self.version().store.pages() {
+            Some(_) => Residence::Disk,
+            None => Residence::Memory,
+        }
     }
 
     /// The number of rows. Rows of transactions that are committing may be counted or not.

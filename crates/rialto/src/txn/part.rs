@@ -175,6 +175,7 @@ impl Transaction<'_> {
         if !fault_injection::is_on("choices-of-parts-are-lost") {
             whole.view.chosen.append(&mut part.view.chosen);
         }
+        whole.page_access.add_counts(part.page_access.take_counts());
         whole.absorb(&mut part);
         let let_go = fault_injection::is_on("part-locks-let-go");
         if let_go || part.core.locks.hand_over(&mut part.owner, &mut whole.owner) {
@@ -237,6 +238,8 @@ impl Context {
     /// context to the pool.
     pub(super) fn end_part(mut self: Box<Self>) {
         self.packet = None;
+        // Its number is not one of those that have accounts.
+        self.page_access.take_counts();
         // When another thread comes to release it, its transaction is over.
         self.core.locks.part_from_leader(&mut self.owner);
         self.finish();

@@ -14,6 +14,7 @@ use super::two_stage::{AfterRun, StagedExecution};
 use crate::account::waits;
 use crate::commit::NoPlace;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::io::Moment;
 use crate::reply::{Failure, Outcome};
 use crate::unlikely::unlikely;
@@ -231,7 +232,9 @@ impl Runs {
             // The next run is the first one of its kind.
             self.stage = None;
             context.read_unlocked(false);
-            context.begin_fetch_stage();
+            if !fault_injection::is_on("fetch-stage-under-locks") {
+                context.begin_fetch_stage();
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Open, Random};
 use rialto::recovery::check;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Error, Logging, Options, Residence, Scan, Table, TableDef, Transaction,
+    Checkpointing, Database, Error, Logging, Options, Residence, Scan, Table, TableDef, Transaction, TwoStage,
 };
 
 const KEYS: u64 = 60;
@@ -43,6 +43,7 @@ fn options(random: &mut Random) -> Options {
         backup_copies: 2 + random.below(2) as u32,
         recovery_threads: 1 + random.below(3) as usize,
         engine: engines::any(random, 3, 0),
+        two_stage: TwoStage::ALL[random.below(5) as usize].0,
         ..Options::default()
     }
 }
@@ -157,6 +158,33 @@ fn assert_same(found: &Model, expected: &Model, about: &str) {
     }
 }
 
+/// A transaction of a history: changes of tables and of rows, and of the model.
+fn change_some(tx: &mut Transaction<'_>, random: &mut Random, now: &mut Model) -> Result<(), Error> {
+    for _ in 0..1 + random.below(6) {
+        let name = NAMES[random.below(3) as usize];
+        match (now.contains_key(name), random.below(150)) {
+            (false, _) => {
+                tx.create_table(&definition(name))?;
+                now.insert(name, BTreeMap::new());
+            }
+            (true, 0) => {
+                tx.drop_table(name)?;
+                now.remove(name);
+            }
+            (true, 1) => {
+                let table = tx.table(name)?;
+                tx.truncate(&table)?;
+                now.insert(name, BTreeMap::new());
+            }
+            (true, _) => {
+                let table = tx.table(name)?;
+                change(tx, &table, random, now.get_mut(name).unwrap())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn history(seed: u64) {
     let mut random = Random::new(seed);
     let about = format!("RIALTO_SEED={seed}");
@@ -165,38 +193,29 @@ fn history(seed: u64) {
     let mut model = Model::new();
     for round in 0..12 {
         for _ in 0..1 + random.below(12) {
-            let mut now = model.clone();
-            let mut tx = db.begin().unwrap();
-            for _ in 0..1 + random.below(6) {
-                let name = NAMES[random.below(3) as usize];
-                match (now.contains_key(name), random.below(150)) {
-                    (false, _) => {
-                        tx.create_table(&definition(name)).unwrap();
-                        now.insert(name, BTreeMap::new());
-                    }
-                    (true, 0) => {
-                        tx.drop_table(name).unwrap();
-                        now.remove(name);
-                    }
-                    (true, 1) => {
-                        let table = tx.table(name).unwrap();
-                        tx.truncate(&table).unwrap();
-                        now.insert(name, BTreeMap::new());
-                    }
-                    (true, _) => {
-                        let table = tx.table(name).unwrap();
-                        let rows = now.get_mut(name).unwrap();
-                        change(&mut tx, &table, &mut random, rows)
-                            .unwrap_or_else(|error| panic!("{about}, round {round}: {error}"));
-                    }
-                }
-            }
-            match random.chance(4, 5) {
+            let (script, commits) = (random.next(), random.chance(4, 5));
+            let mut now = Model::new();
+            let mut run = |tx: &mut Transaction<'_>| {
+                now = model.clone();
+                change_some(tx, &mut Random::new(script), &mut now)
+            };
+            let ended = match random.chance(1, 2) {
                 true => {
-                    tx.commit().unwrap_or_else(|error| panic!("{about}, round {round}: commit: {error}"));
-                    model = now;
+                    let mut tx = db.begin().unwrap();
+                    run(&mut tx).and_then(|()| if commits { tx.commit() } else { tx.abort() })
                 }
-                false => tx.abort().unwrap(),
+                // In stages.
+                false => {
+                    db.transact(|tx| {
+                        run(tx)?;
+                        if commits { Ok(()) } else { Err(Error::aborted("by the test")) }
+                    })
+                    .or_else(|error| if error == Error::aborted("by the test") { Ok(()) } else { Err(error) })
+                }
+            };
+            ended.unwrap_or_else(|error| panic!("{about}, round {round}: {error}"));
+            if commits {
+                model = now;
             }
             if random.chance(1, 6) {
                 db.checkpoint().unwrap_or_else(|error| panic!("{about}, round {round}: checkpoint: {error}"));

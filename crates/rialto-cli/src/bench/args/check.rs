@@ -1,4 +1,4 @@
-//! Checks that clap cannot make: options that are not built, that do not apply to a workload, or that do not go
+//! Checks that clap cannot make: options that do not apply to a workload, or that do not go
 //! together.
 
 use rialto::Logging;
@@ -6,7 +6,7 @@ use rialto::io::SimulatedDisk;
 use rialto_measure::RunError;
 use rialto_workloads::{card, tatp, tpcc};
 
-use super::{BenchArgs, DiskName, LoggingName, PACKETS_MAX, PACKETS_SPARE, WorkloadName};
+use super::{BenchArgs, DiskName, LoggingName, PACKETS_MAX, PACKETS_SPARE, ResidenceName, WorkloadName};
 use crate::args::{CheckpointName, DurabilityName};
 
 /// The options that bare commit sequences take.
@@ -64,14 +64,16 @@ const MEASURING_OPTIONS: [&str; 14] = [
 ];
 
 impl BenchArgs {
-    /// Refuses what clap cannot see: options that are not built, or that do not go together.
+    /// Refuses what clap cannot see: options that do not go together.
     ///
     /// # Errors
     /// [`RunError::Usage`], naming the option and what is available.
     pub fn check(&self) -> Result<(), RunError> {
         let usage = |text: String| Err(RunError::Usage(text));
-        if let Some((option, instead)) = self.unbuilt.given() {
-            return usage(format!("{option} does not apply here or is not built yet; available: {instead}"));
+        if self.residence == ResidenceName::Memory
+            && let Some(option) = self.database.pages.given().next()
+        {
+            return usage(format!("{option} is for tables on disk; available: --residence disk"));
         }
         if self.disk == DiskName::Memory && self.data.is_some() {
             return usage(
@@ -119,6 +121,11 @@ impl BenchArgs {
             return usage(
                 "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
                     .to_owned(),
+            );
+        }
+        if self.residence == ResidenceName::Disk && self.logging == LoggingName::Transaction {
+            return usage(
+                "--logging transaction does not apply to --residence disk; available: --logging value, action".to_owned(),
             );
         }
         if self.logging != LoggingName::None
@@ -180,7 +187,7 @@ impl BenchArgs {
             ));
         }
         let (bytes, limit) = (self.tpcc_shape().memory_bytes(), self.options().memory_bytes);
-        if bytes > limit {
+        if bytes > limit && self.residence == ResidenceName::Memory {
             return Err(format!(
                 "--scale {} warehouses take about {bytes} bytes, and tables may have {limit} (--memory-bytes): give fewer, \
                  or more memory",

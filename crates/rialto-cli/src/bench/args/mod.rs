@@ -1,8 +1,7 @@
 //! The command line of `rialto bench`.
 //!
-//! A value of an option that is not built yet is left out, so that `--help` does not show it, and clap's error names
-//! the values that there are. An option that is not built at all, or that no workload here takes, is known but hidden,
-//! and [`BenchArgs::check`] answers with what is available.
+//! clap knows the options and their values; [`BenchArgs::check`] refuses what does not go together, and answers with what is
+//! available.
 
 mod check;
 mod values;
@@ -184,29 +183,6 @@ pub struct BenchArgs {
     /// Also print the result as one JSON object, on the last line
     #[arg(long)]
     pub json: bool,
-
-    #[command(flatten)]
-    unbuilt: Unbuilt,
-}
-
-/// Options that are not built yet: they are hidden, and refused.
-#[derive(Debug, Clone, Default, Args)]
-struct Unbuilt {
-    #[arg(long, hide = true, num_args = 0..=1)]
-    cache_bytes: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    two_stage: Option<Option<String>>,
-}
-
-impl Unbuilt {
-    /// The first option given, and what there is instead.
-    fn given(&self) -> Option<(&'static str, &'static str)> {
-        let options = [
-            (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
-            (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
-        ];
-        options.into_iter().find(|(given, ..)| *given).map(|(_, option, instead)| (option, instead))
-    }
 }
 
 /// Packet slots beyond those that the clients may fill.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use rialto::Logging;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
+use rialto::{Logging, Residence};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -89,6 +89,17 @@ impl From<LoggingName> for Logging {
 pub enum ResidenceName {
     /// In memory
     Memory,
+    /// On disk, with as many pages in memory as --cache-bytes has room for
+    Disk,
+}
+
+impl From<ResidenceName> for Residence {
+    fn from(name: ResidenceName) -> Residence {
+        match name {
+            ResidenceName::Memory => Residence::Memory,
+            ResidenceName::Disk => Residence::Disk,
+        }
+    }
 }
 
 /// Where the database's files lie.

@@ -2,6 +2,7 @@
 
 mod meddled;
 
+use rialto::Residence;
 use rialto::row::Value;
 use rialto_workloads::card::{self, Card};
 use rialto_workloads::mix::Mix;
@@ -46,7 +47,7 @@ fn a_run_in_which_one_transaction_did_more_than_it_said_is_called_inconsistent()
     for (left, consistent) in [(100, false), (u64::MAX, true)] {
         let mut out = Vec::new();
         let outcome = run_on_tables(&args, &mut out, |database, progress| {
-            let (card, there) = Card::open_or_load(database, shape, even, progress)?;
+            let (card, there) = Card::open_or_load(database, Residence::Memory, shape, even, progress)?;
             let database = database.clone();
             let more = |checks| match checks {
                 Value::Int4(checks) => Value::Int4(checks + 1),
@@ -69,7 +70,8 @@ fn a_run_in_which_a_row_was_damaged_is_called_inconsistent() {
     for (left, consistent) in [(100, false), (u64::MAX, true)] {
         let mut out = Vec::new();
         let outcome = run_on_tables(&args, &mut out, |database, progress| {
-            let (tatp, there) = Tatp::open_or_load(database, shape, Mix::default(), progress)?;
+            let (tatp, there) =
+                Tatp::open_or_load(database, Residence::Memory, shape, Mix::default(), progress)?;
             let database = database.clone();
             let other = |bit| match bit {
                 Value::Bool(bit) => Value::Bool(!bit),

@@ -126,6 +126,12 @@ impl DiskTables {
         self.are_there.load(Ordering::Relaxed)
     }
 
+    /// A test has made some in a pool of its own.
+    #[cfg(test)]
+    pub fn note_there(&self) {
+        self.are_there.store(true, Ordering::Relaxed);
+    }
+
     /// Whether nothing is written.
     pub fn is_read_only(&self) -> bool {
         self.options.is_read_only

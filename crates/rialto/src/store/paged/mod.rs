@@ -32,7 +32,7 @@ mod replacement;
 pub(crate) use self::disk_tables::{
     CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
 };
-pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageCounts, PageMode};
+pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageMode};
 pub(crate) use self::page_file::PAGE_FILE;
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use crate::account::PageCounts;
 use crate::error::{Error, Result};
 use crate::store::tree::Leaf;
 
@@ -25,17 +26,6 @@ pub(crate) enum GaveUp {
     Missed,
     /// There are as many kept pages as there may be: of this access, or of all together.
     KeepsTooMany,
-}
-
-/// What was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PageCounts {
-    /// Look-ups and changes of single entries, and leaves of scans.
-    pub accesses: u64,
-    /// Those of the accesses that have read the disk.
-    pub misses: u64,
-    /// Pages that they have read.
-    pub reads: u64,
 }
 
 /// See the [module's documentation](self).
@@ -64,6 +54,21 @@ impl PageAccess {
     /// What was counted since the run began.
     pub fn counts(&self) -> PageCounts {
         self.counts.get()
+    }
+
+    /// The same, once.
+    pub fn take_counts(&self) -> PageCounts {
+        self.counts.take()
+    }
+
+    /// Adds what another one has counted.
+    pub fn add_counts(&self, other: PageCounts) {
+        let counts = self.counts.get();
+        self.counts.set(PageCounts {
+            accesses: counts.accesses + other.accesses,
+            misses: counts.misses + other.misses,
+            reads: counts.reads + other.reads,
+        });
     }
 
     /// Why an operation gave up, if one has.

@@ -40,6 +40,7 @@ use super::page_store::PageStats;
 use super::replacement::{Heat, Replacement};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::io::{AlignedBuffer, Clock};
 use crate::store::tree::{LatchedNode, Leaf, Node};
 
@@ -438,7 +439,7 @@ impl<const W: usize> KeepsPages for PagePool<W> {
         let before = self.kept.fetch_add(1, Ordering::Relaxed);
         let kept = match before < all && already < one as usize {
             false => Kept::TooMany,
-            true if self.pin(leaf) => Kept::Yes,
+            true if !fault_injection::is_on("kept-pages-leave") && self.pin(leaf) => Kept::Yes,
             true => Kept::Changed,
         };
         if kept != Kept::Yes {

@@ -93,6 +93,24 @@ pub struct TwoStageAccount {
     pub kept_pages: u64,
 }
 
+impl TwoStageAccount {
+    /// What has come since an earlier one of the same procedure.
+    pub fn since(&self, earlier: &TwoStageAccount) -> TwoStageAccount {
+        TwoStageAccount {
+            name: self.name.clone(),
+            strategy: self.strategy,
+            executions: self.executions - earlier.executions,
+            conversions: self.conversions - earlier.conversions,
+            fallbacks: self.fallbacks - earlier.fallbacks,
+            accesses: self.accesses - earlier.accesses,
+            lock_held_io_waits: self.lock_held_io_waits - earlier.lock_held_io_waits,
+            misprefetches: self.misprefetches - earlier.misprefetches,
+            reads: self.reads - earlier.reads,
+            kept_pages: self.kept_pages - earlier.kept_pages,
+        }
+    }
+}
+
 /// What executions have told, by procedure.
 pub(crate) struct TwoStages {
     strategy: TwoStage,

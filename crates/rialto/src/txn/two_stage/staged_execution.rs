@@ -1,9 +1,9 @@
 //! [`StagedExecution`]: a transaction on its way through the stages; [`Told`]: what it tells at its end.
 
 use super::Begin;
-use crate::account::{ProcedureId, waits};
+use crate::account::{PageCounts, ProcedureId, waits};
 use crate::io::Moment;
-use crate::store::paged::{GaveUp, KeptPages, PageAccess, PageCounts, PageMode};
+use crate::store::paged::{GaveUp, KeptPages, PageAccess, PageMode};
 
 /// What an execution of a procedure has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

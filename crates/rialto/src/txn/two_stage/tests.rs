@@ -315,7 +315,7 @@ fn an_execution_that_needs_many_pages_goes_on_in_one_stage() {
         runs.set(0);
         db.transact(|tx| {
             runs.set(runs.get() + 1);
-            tx.rows(&table, &Scan::all()).map(|rows| drop(rows.count()))
+            tx.rows(&table, &Scan::all()).map(Iterator::count)
         })
         .unwrap();
         assert_eq!(runs.get(), if strategy == TwoStage::Tste { 2 } else { 1 });

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::paged::PageCounts;
+use crate::account::PageCounts;
 
 fn history(strategy: TwoStage, executions: usize, told: impl Fn(Begin) -> Told) -> (History, Begin) {
     let (mut history, mut begin) = (History::default(), Begin::UntilMiss);
