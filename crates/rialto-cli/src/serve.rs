@@ -173,14 +173,6 @@ mod tests {
         let options = |line: &str| arguments(line).database_options();
         let defaults = Options::default();
         assert_eq!(options("").log_bytes_max, defaults.log_bytes_max);
-        let given = options("--cache-bytes 40000000 --page-bytes 4096");
-        assert_eq!((given.cache_bytes, given.page_bytes), (40_000_000, 4_096));
-        assert_eq!(
-            (options("").cache_bytes, options("").page_bytes),
-            (defaults.cache_bytes, defaults.page_bytes)
-        );
-        assert_eq!(options("--two-stage 2pl").two_stage, rialto::TwoStage::TwoPhaseLocking);
-        assert_eq!(options("").two_stage, rialto::TwoStage::Htste);
         for wrong in ["--two-stage never", "--page-bytes 5000", "--cache-bytes 5000"] {
             assert!(Command::try_parse_from(std::iter::once("serve").chain(wrong.split(' '))).is_err());
         }

@@ -521,22 +521,13 @@ impl Session {
         let context =
             Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
         sink.begin(prepared)?;
-        let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
-        let tag = match &prepared.kind {
-            Kind::Select(plan) => Tag::Rows("SELECT", run::select(&mut run, plan)?),
-            Kind::Insert(plan) => Tag::Rows("INSERT 0", run::insert(&mut run, plan)?),
-            Kind::Update(plan) => Tag::Rows("UPDATE", run::update(&mut run, plan)?),
-            Kind::Delete(plan) => Tag::Rows("DELETE", run::delete(&mut run, plan)?),
-            Kind::Copy(plan) => match plan.options.direction {
-                CopyDirection::ToStdout => Tag::Rows("COPY", run::copy_out(&mut run, plan)?),
-                CopyDirection::FromStdin => {
-                    let message = "COPY FROM STDIN needs a client that sends its data";
-                    return Err(SqlError::new(SqlState::ProtocolViolation, message));
-                }
-            },
-            Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
-        };
-        Ok(tag)
+        if let Some((table, _)) = prepared.table() {
+            tx.fetch_ahead(&[table], |tx| {
+                let mut run = Run { tx, out: Out { context, plan: prepared, sink: &mut Nowhere } };
+                drop(run_plan(&mut run, prepared));
+            });
+        }
+        run_plan(&mut Run { tx, out: Out { context, plan: prepared, sink } }, prepared)
     }
 
     /// Begins a COPY from the client, for the columns that the table has under its lock. No definition changes them
@@ -587,6 +578,37 @@ impl Session {
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
         Ok(Some(Tag::Rows("COPY", rows)))
+    }
+}
+
+/// Runs a plan.
+fn run_plan(run: &mut Run<'_>, prepared: &Prepared) -> Result<Tag> {
+    Ok(match &prepared.kind {
+        Kind::Select(plan) => Tag::Rows("SELECT", run::select(run, plan)?),
+        Kind::Insert(plan) => Tag::Rows("INSERT 0", run::insert(run, plan)?),
+        Kind::Update(plan) => Tag::Rows("UPDATE", run::update(run, plan)?),
+        Kind::Delete(plan) => Tag::Rows("DELETE", run::delete(run, plan)?),
+        Kind::Copy(plan) => match plan.options.direction {
+            CopyDirection::ToStdout => Tag::Rows("COPY", run::copy_out(run, plan)?),
+            CopyDirection::FromStdin => {
+                let message = "COPY FROM STDIN needs a client that sends its data";
+                return Err(SqlError::new(SqlState::ProtocolViolation, message));
+            }
+        },
+        Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
+    })
+}
+
+/// Drops all rows: those of a fetch stage.
+struct Nowhere;
+
+impl RowSink for Nowhere {
+    fn row(&mut self, _plan: &Prepared, _values: &[Value]) -> Result<()> {
+        Ok(())
+    }
+
+    fn restart(&mut self) -> bool {
+        true
     }
 }
 

@@ -15,6 +15,7 @@ use super::releases::DeferredRelease;
 use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
 use super::scope::Scope;
+use super::two_stage::StagedExecution;
 use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
 use crate::account::waits::WaitSums;
@@ -91,6 +92,10 @@ pub(crate) struct Context {
     pub page_access: PageAccess,
     /// Whether it is in the fetch stage of two-stage execution.
     pub(super) fetch_stage: FetchStage,
+    /// Whether [`Runs`](super::runs::Runs) leads it through the stages.
+    pub(super) is_led: bool,
+    /// The statement that is on its way through the stages, where the caller runs the statements.
+    pub(super) statement: Option<Box<StagedExecution>>,
     /// What the running action may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
@@ -150,6 +155,16 @@ pub(crate) struct Choices {
     pub operations: bool,
 }
 
+/// What a statement's fetch stage puts back at its end.
+pub(super) struct BeforeFetchStage {
+    mark: Mark,
+    savepoints: usize,
+    lock_wait: LockPolicy,
+    has_limits: bool,
+    was_refused: bool,
+    of_the_moment: Option<Error>,
+}
+
 /// How long a transaction may take ([`TxOptions::timeout`]).
 #[derive(Debug, Clone, Copy)]
 struct TimeLimit {
@@ -198,6 +213,8 @@ impl Context {
             prefetched: Prefetched::default(),
             page_access: PageAccess::plain(),
             fetch_stage: FetchStage::default(),
+            is_led: false,
+            statement: None,
             scope: Scope::default(),
             side: SweepSide::default(),
             view: PartView::default(),
@@ -262,6 +279,7 @@ impl Context {
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
         self.met_lease = false;
+        self.is_led = false;
         self.end_fetch_stage();
         Ok(())
     }
@@ -315,6 +333,36 @@ impl Context {
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }
+    }
+
+    /// Begins the fetch stage of a statement. Gives what its end puts back.
+    pub(super) fn before_fetch_stage(&mut self) -> BeforeFetchStage {
+        let before = BeforeFetchStage {
+            mark: self.mark(),
+            savepoints: self.savepoints.len(),
+            lock_wait: self.choices.lock_wait,
+            has_limits: self.has_limits,
+            was_refused: self.was_refused,
+            of_the_moment: self.of_the_moment.take(),
+        };
+        self.begin_fetch_stage();
+        before
+    }
+
+    /// Ends it: the transaction is as it was.
+    pub(super) fn after_fetch_stage(&mut self, before: BeforeFetchStage) {
+        self.savepoints.truncate(before.savepoints);
+        self.roll_back_to(&before.mark);
+        self.end_fetch_stage();
+        self.choices.lock_wait = before.lock_wait;
+        (self.has_limits, self.doomed) = (before.has_limits, None);
+        (self.was_refused, self.of_the_moment) = (before.was_refused, before.of_the_moment);
+        self.end_statements_fetch_stage();
+    }
+
+    /// [`Runs`](super::runs::Runs) leads it through the stages. The next transaction of the context begins without that.
+    pub(super) fn be_led(&mut self) {
+        (self.is_led, self.has_times) = (true, true);
     }
 
     /// From now on each operation takes the long way, with all checks. The next transaction of the context begins without that.

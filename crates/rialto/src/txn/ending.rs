@@ -70,9 +70,8 @@ impl Context {
         if unlikely(!self.kept_parts.is_empty()) {
             self.end_kept_parts();
         }
-        if unlikely(self.page_access.counts().accesses > 0) {
-            let counts = self.page_access.take_counts();
-            self.core.commits.accounts.touched_pages(self.number, self.choices.procedure, counts);
+        if unlikely(self.page_access.counts().accesses > 0 || self.statement.is_some()) {
+            self.end_statement();
         }
         if std::mem::take(&mut self.open) {
             if unlikely(self.owner.holds_at_executors() && self.is_held_up()) {

@@ -15,6 +15,7 @@ use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
 use crate::store::{Followed, Table};
+use crate::unlikely::unlikely;
 
 /// A row's entry in an index: the columns of its key there, and the row's identity.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +158,8 @@ impl Context {
             // yet.
             Some(own) => Ok(self.read_at_into(slot, CurrentLocation::Own(own), body)?
                 && self.row_has_key(slot, which, entry, body)),
+            // In the fetch stage the entry is not locked: it may be another transaction's, which has not committed.
+            None if unlikely(self.fetches()) => Ok(there && self.row_has_key(slot, which, entry, body)),
             None => Ok(there),
         }
     }

@@ -143,7 +143,10 @@ impl Context {
         let slot = target.slot;
         if edited != Edited::Fields {
             let (mut old, mut found, mut key) = (Vec::new(), Vec::new(), Key::new());
-            self.fetch_row_into(slot, &mut old)?;
+            if !self.fetch_row_into(slot, &mut old)? {
+                // Another transaction has just deleted it.
+                return Ok(());
+            }
             let table = self.tables.at(slot);
             table.schema.primary_key_of_row(
                 &self.body[table.row_at()..],
@@ -153,20 +156,20 @@ impl Context {
             if key != self.key {
                 self.fetch_entry(slot, WhichIndex::Primary, &key, &mut found)?;
             }
-            self.fetch_entries(slot, &old)?;
-            self.fetch_entries(slot, &self.body)?;
+            self.fetch_entries(slot, &self.key, &old)?;
+            self.fetch_entries(slot, &key, &self.body)?;
         }
         self.fetch_put(target)
     }
 
-    /// Looks up the entries that a row has in secondary indexes.
-    fn fetch_entries(&self, slot: u32, body: &[u8]) -> Result<()> {
+    /// Looks up the entries that a row with this primary key has in secondary indexes.
+    fn fetch_entries(&self, slot: u32, key: &Key, body: &[u8]) -> Result<()> {
         let (table, mut entry, mut found) = (self.tables.at(slot), Key::new(), Vec::new());
         if fault_injection::is_on("fetch-forgets-entries") {
             return Ok(());
         }
         for position in 0..table.schema.indexes().len() {
-            table.schema.index_key_of_row(position, &body[table.row_at()..], &self.key, &mut entry);
+            table.schema.index_key_of_row(position, &body[table.row_at()..], key, &mut entry);
             self.fetch_entry(slot, WhichIndex::Secondary(position), &entry, &mut found)?;
         }
         Ok(())
@@ -178,7 +181,7 @@ impl Context {
         if self.fetch_row_into(slot, &mut found)? {
             return Err(self.duplicate(slot, WhichIndex::Primary, &self.key));
         }
-        self.fetch_entries(slot, &self.body)?;
+        self.fetch_entries(slot, &self.key, &self.body)?;
         let location = match self.find_own(slot) {
             Some(own) => CurrentLocation::Own(own),
             None => CurrentLocation::Absent(None),
@@ -187,6 +190,9 @@ impl Context {
     }
 
     fn fetch_put(&mut self, target: TargetRow) -> Result<()> {
+        if let Some(pages) = self.tables.at(target.slot).store.pages() {
+            pages.fetch_room(&self.page_access, &self.key, self.body.len())?;
+        }
         self.step(|context| {
             context.push_put(
                 target,
@@ -201,7 +207,7 @@ impl Context {
         if !self.fetch_row(slot)? {
             return Ok(false);
         }
-        self.fetch_entries(slot, &self.body)?;
+        self.fetch_entries(slot, &self.key, &self.body)?;
         let target = TargetRow { slot, location: self.own_or_stored(slot) };
         self.step(|context| {
             let table = context.tables.at(slot).id;

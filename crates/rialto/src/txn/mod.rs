@@ -11,7 +11,7 @@
 //! - `runs`: the runs of one transaction; `retries`: when it runs again; `core`: what all transactions share;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
-//! - [`two_stage`]: two-stage execution; `fetch`: its first stage; `pages`: operations on disk-resident tables;
+//! - [`two_stage`]: two-stage execution; `fetch`: its first stage; `fetch_ahead`: statements of handles; `pages`: operations on disk-resident tables;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
 //! - `calls`: transactions that are logged as calls of procedures.
 //!
@@ -40,6 +40,7 @@ mod ddl_state;
 mod ending;
 mod entries;
 mod fetch;
+mod fetch_ahead;
 pub mod fields;
 mod insert;
 #[cfg(test)]

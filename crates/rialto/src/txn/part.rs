@@ -260,6 +260,10 @@ impl Context {
 
     /// Makes a choice: for good, or noted until the end of the phase where its actions run out of the flow's order.
     pub(super) fn choose(&mut self, choice: ActionChoice) {
+        // What a fetch stage chooses is dropped, and it waits for no lock.
+        if self.fetches() {
+            return;
+        }
         if self.view.is_out_of_order() {
             self.view.chosen.push((self.view.action, choice));
         }

@@ -228,9 +228,8 @@ impl Runs {
             Box::new(StagedExecution::new(procedure, stages.begin(procedure), context.began))
         });
         execution.begin_run(&context.page_access, context.began);
+        context.be_led();
         if execution.fetches() {
-            // The next run is the first one of its kind.
-            self.stage = None;
             context.read_unlocked(false);
             if !fault_injection::is_on("fetch-stage-under-locks") {
                 context.begin_fetch_stage();
@@ -250,12 +249,18 @@ impl Runs {
         let (Some(execution), Some(stages)) = (&mut self.execution, &core.stages) else { return false };
         let context = transaction.context();
         let lock_wait_ns = context.waited_so_far_ns();
+        if execution.fetches() && context.page_access.counts().accesses == 0 {
+            // The next run may read without locks, if it only reads: all is in memory.
+            self.stage = None;
+        }
         match execution.end_run(&context.page_access, core.clock.now(), lock_wait_ns) {
             AfterRun::NextStage => {
                 // What the first of two runs waited for is part of the transaction's response time.
                 self.lock_wait_ns += lock_wait_ns;
                 true
             }
+            // What has read rows in memory without locks, and then pages, runs again.
+            AfterRun::Operated if self.stage == Some(Stage::Optimistic) && context.is_invalidated() => false,
             AfterRun::Operated => {
                 if let Some(told) = execution.tell(|| core.locks.waiters()) {
                     stages.tell(execution.procedure, &told);

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use clap::{Args, Parser};
 use rialto::io::Caching;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, HandOver, Locks};
+use rialto::{Checkpointing, Durability, GroupCommitDesign, HandOver, Locks, TwoStage};
 
 use super::*;
 
@@ -71,6 +71,9 @@ fn cases() -> Vec<(&'static str, &'static str, Read, String)> {
         ("--straddling-hints", "=false --checkpoint tcbw", |o| text(o.straddling_hints), text(false)),
         ("--archive", "/a", |o| text(o.archive.as_ref().map(ToString::to_string)), text(Some("/a"))),
         ("--memory-bytes", "30000000", |o| text(o.memory_bytes), text(30_000_000)),
+        ("--cache-bytes", "40000000", |o| text(o.cache_bytes), text(40_000_000)),
+        ("--page-bytes", "4096", |o| text(o.page_bytes), text(4_096)),
+        ("--two-stage", "2pl", |o| text(o.two_stage), text(TwoStage::TwoPhaseLocking)),
     ]
 }
 

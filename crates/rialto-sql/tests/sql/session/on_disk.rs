@@ -1,5 +1,7 @@
 //! Disk-resident tables.
 
+use rialto::io::MemoryDisk;
+use rialto::{Checkpointing, Database, Options, TwoStage};
 use rialto_sql::{Session, SqlState};
 
 use super::{database, try_run};
@@ -44,4 +46,45 @@ fn a_transaction_uses_tables_on_disk_and_in_memory() {
     assert_eq!(wrong.sqlstate, SqlState::InvalidParameterValue);
     assert!(wrong.message.contains("expected \"memory\" or \"disk\", found \"tape\""), "{}", wrong.message);
     run(&mut session, "drop table old");
+}
+
+/// Statements have stages: alone, and in blocks. What they read under locks they have read ahead.
+#[test]
+fn statements_on_tables_on_disk_read_their_pages_before_they_lock() {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        cache_bytes: 4 << 20,
+        page_bytes: 4_096,
+        checkpoint: Checkpointing::None,
+        two_stage: TwoStage::Tste,
+        ..Options::default()
+    };
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let mut session = Session::new(database.clone(), "someone", "here");
+    run(&mut session, "create table old (id int primary key, part int, what text) with (residence = 'disk')");
+    for from in (0..16_000).step_by(500) {
+        let rows = format!("generate_series({from}, {}) n", from + 499);
+        run(&mut session, &format!("insert into old select n, n / 4, '{}' from {rows}", "x".repeat(1_000)));
+    }
+    let met = || database.metrics().two_stage.into_iter().next().unwrap();
+    let before = met();
+    for id in (0..16_000).step_by(777) {
+        run(&mut session, &format!("update old set part = -part where id = {id}"));
+        assert_eq!(
+            run(&mut session, &format!("select part from old where id = {id}")),
+            [[format!("{}", -(id / 4))]]
+        );
+        run(&mut session, "begin");
+        run(&mut session, &format!("delete from old where id = {}", (id + 5_000) % 16_000));
+        assert_eq!(
+            run(&mut session, &format!("select count(*) from old where id between {id} and {}", id + 9)),
+            [["10"]]
+        );
+        run(&mut session, &format!("insert into old values ({}, 1, 'y')", id + 100_000));
+        run(&mut session, "rollback");
+    }
+    let met = met();
+    assert!(met.conversions > before.conversions + 20, "the test's own premise: {before:?}, {met:?}");
+    assert_eq!(met.misprefetches, before.misprefetches, "{met:?}");
+    assert_eq!(database.metrics().pages.kept, 0);
 }

@@ -43,12 +43,12 @@ impl PageAccess {
         PageAccess::default()
     }
 
-    /// Begins a run.
-    pub fn begin(&self, mode: PageMode) {
+    /// Begins a run, which has kept these pages already.
+    pub fn begin(&self, mode: PageMode, kept: KeptPages) {
         self.mode.set(mode);
         self.counts.take();
         self.gave_up.take();
-        self.kept.borrow_mut().release();
+        self.kept.replace(kept);
     }
 
     /// What was counted since the run began.
@@ -127,16 +127,13 @@ impl PageAccess {
     /// If the access gives up, because there are too many kept pages.
     pub(super) fn keep<P: KeepsPages + 'static>(&self, pool: &Arc<P>, leaf: &Leaf) -> Result<()> {
         let mut kept = self.kept.borrow_mut();
-        // Accesses that come one after the other are often in one leaf.
-        if kept.frames.last() == Some(&leaf.number()) {
-            return Ok(());
-        }
+        let Err(position) = kept.frames.binary_search(&leaf.number()) else { return Ok(()) };
         match pool.keep(leaf, kept.frames.len()) {
             Kept::Yes => {
                 if kept.pool.is_none() {
                     kept.pool = Some(pool.clone());
                 }
-                kept.frames.push(leaf.number());
+                kept.frames.insert(position, leaf.number());
                 Ok(())
             }
             Kept::Changed => Ok(()),
@@ -190,6 +187,7 @@ pub(crate) trait KeepsPages: Send + Sync {
 #[derive(Default)]
 pub(crate) struct KeptPages {
     pool: Option<Arc<dyn KeepsPages>>,
+    /// In order.
     frames: Vec<u32>,
 }
 
@@ -197,16 +195,6 @@ impl KeptPages {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.frames.len()
-    }
-
-    /// Adds those of another run.
-    pub fn add(&mut self, mut other: KeptPages) {
-        if self.pool.is_none() {
-            self.pool = other.pool.take();
-            self.frames = std::mem::take(&mut other.frames);
-        } else {
-            self.frames.append(&mut other.frames);
-        }
     }
 
     /// They need not stay any longer.

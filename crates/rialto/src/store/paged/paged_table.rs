@@ -378,6 +378,15 @@ impl PagedTable {
         Ok(RowLocation::long_body(number, length.div_ceil(self.part_bytes())))
     }
 
+    /// Brings the page to memory into which [`PagedTable::reserve`] will put such a body, if that is not in the row.
+    pub fn fetch_room(&self, by: &PageAccess, key: &[u8], length: usize) -> Result<()> {
+        if self.is_in_line(key, length) {
+            return Ok(());
+        }
+        let next = self.last_long.load(Ordering::Relaxed) + 1;
+        self.long_bodies.find(by, &part_key(next, 0)).map(drop)
+    }
+
     /// Puts a placeholder for a row with a reserved body of so many bytes into the primary tree, if its key is absent.
     pub fn enter_row(
         &self,

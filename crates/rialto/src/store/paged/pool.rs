@@ -10,7 +10,8 @@
 //! 2. The page map leads to a frame only while the frame has that page. It changes under the frame's latch.
 //! 3. The parent of a page that is in a frame is in a frame. A fetch pins the parent; a page with a child in a frame does
 //!    not leave.
-//! 4. A page that is pinned, or has claimed entries, does not leave.
+//! 4. A page that is pinned, or has claimed entries, does not leave. One that is kept for an operate stage leaves only if no
+//!    other page can.
 //! 5. A page leaves only if its newest image is in the page file.
 //!
 //! A pin is counted before the version is validated, and a page leaves only if its pins are 0 after its frame is
@@ -46,6 +47,10 @@ use crate::store::tree::{LatchedNode, Leaf, Node};
 
 /// The most pages that are written at a time.
 const WRITTEN_TOGETHER: usize = 32;
+
+/// What a pin adds to [`Node::pins`], and what one that keeps a page for an operate stage adds.
+const PIN: u64 = 1;
+const KEPT: u64 = 1 << 32;
 
 /// The most frames that one operation of a tree takes before it begins again: a root that grows has two new children.
 pub(super) const FRAMES_AT_ONCE: usize = 2;
@@ -208,20 +213,28 @@ impl<const W: usize> PagePool<W> {
 
     /// Pins the page that a leaf was read of. False: it may have changed or left since.
     pub fn pin(&self, leaf: &Leaf) -> bool {
+        self.hold(leaf, PIN)
+    }
+
+    fn hold(&self, leaf: &Leaf, by: u64) -> bool {
         let node = self.frames.node(leaf.number());
-        node.pins.fetch_add(1, Ordering::Relaxed);
+        node.pins.fetch_add(by, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_there = node.latch.validate(leaf.version());
         if !is_there {
-            self.unpin(leaf.number());
+            self.let_go(leaf.number(), by);
         }
         is_there
     }
 
     /// Ends a pin of the page in a frame.
     pub fn unpin(&self, frame: u32) {
-        let before = self.frames.node(frame).pins.fetch_sub(1, Ordering::Release);
-        debug_assert!(before > 0, "frame {frame} is unpinned more often than pinned");
+        self.let_go(frame, PIN);
+    }
+
+    fn let_go(&self, frame: u32, held: u64) {
+        let before = self.frames.node(frame).pins.fetch_sub(held, Ordering::Release);
+        debug_assert!(before >= held, "frame {frame} is unpinned more often than pinned");
     }
 
     /// Reads a missing page into a frame, unless another thread does. Then the operation begins again.
@@ -439,7 +452,7 @@ impl<const W: usize> KeepsPages for PagePool<W> {
         let before = self.kept.fetch_add(1, Ordering::Relaxed);
         let kept = match before < all && already < one as usize {
             false => Kept::TooMany,
-            true if !fault_injection::is_on("kept-pages-leave") && self.pin(leaf) => Kept::Yes,
+            true if !fault_injection::is_on("kept-pages-leave") && self.hold(leaf, KEPT) => Kept::Yes,
             true => Kept::Changed,
         };
         if kept != Kept::Yes {
@@ -449,7 +462,7 @@ impl<const W: usize> KeepsPages for PagePool<W> {
     }
 
     fn release(&self, frames: &[u32]) {
-        frames.iter().for_each(|&frame| self.unpin(frame));
+        frames.iter().for_each(|&frame| self.let_go(frame, KEPT));
         self.kept.fetch_sub(frames.len() as u32, Ordering::Relaxed);
     }
 }

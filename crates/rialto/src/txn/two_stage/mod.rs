@@ -154,8 +154,8 @@ impl TwoStages {
         let mut procedure = of.told.lock();
         let ProcedureHistory { history, account } = &mut *procedure;
         account.executions += u64::from(told.is_first);
-        account.conversions += u64::from(told.is_first && told.needed_two());
-        account.fallbacks += u64::from(told.is_first && told.fell_back);
+        account.conversions += u64::from(!told.is_fetch_told && told.needed_two());
+        account.fallbacks += u64::from(told.fell_back);
         account.accesses += told.operated.accesses;
         account.lock_held_io_waits += told.operated.misses;
         account.misprefetches += if told.has_fetched { told.operated.misses } else { 0 };

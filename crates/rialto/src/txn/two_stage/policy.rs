@@ -132,7 +132,10 @@ impl Window {
         if told.is_converted() {
             self.given_up.add(told.given_up_ns as f64);
         }
-        self.operate.add(told.operate_ns as f64);
+        // Of a statement in a transaction of a handle it is not known.
+        if told.operate_ns > 0 {
+            self.operate.add(told.operate_ns as f64);
+        }
         if told.operated.misses > 0 {
             self.waiters.add(f64::from(told.waiters));
         }

@@ -12,8 +12,9 @@ pub(crate) struct Told {
     pub begin: Begin,
     /// Whether it is told for the first time: a deadlock's victim tells again of each further run.
     pub is_first: bool,
-    /// Whether it had a fetch stage.
+    /// Whether it had a fetch stage, and whether that was told before.
     pub has_fetched: bool,
+    pub is_fetch_told: bool,
     /// Whether it went on under two-phase locking, because it needed more pages than may be kept in memory.
     pub fell_back: bool,
     pub fetched: PageCounts,
@@ -90,6 +91,22 @@ impl StagedExecution {
         }
     }
 
+    /// A statement of a transaction that its caller runs. It does not convert.
+    pub fn of_statement(procedure: ProcedureId, begin: Begin, now: Moment) -> StagedExecution {
+        let mut execution = StagedExecution::new(procedure, begin, now);
+        if begin == Begin::UntilMiss {
+            execution.stage = ExecutionStage::Operate(PageMode::Read);
+        }
+        execution
+    }
+
+    /// A statement is over. What its operate stage took is not known: the caller's own time was part of it.
+    pub fn end_statement(&mut self, access: &PageAccess, waiters: impl FnOnce() -> u32) -> Option<Told> {
+        access.end();
+        self.told.operated = access.counts();
+        self.tell(waiters)
+    }
+
     /// Whether its next run is a fetch stage.
     pub fn fetches(&self) -> bool {
         self.stage == ExecutionStage::Fetch
@@ -97,25 +114,24 @@ impl StagedExecution {
 
     /// Begins a run.
     pub fn begin_run(&mut self, access: &PageAccess, now: Moment) {
-        access.begin(match self.stage {
-            ExecutionStage::Fetch => PageMode::Fetch,
-            ExecutionStage::Operate(mode) => mode,
-        });
+        match self.stage {
+            // What an operate stage before it has kept goes on to be kept.
+            ExecutionStage::Fetch => access.begin(PageMode::Fetch, std::mem::take(&mut self.kept)),
+            ExecutionStage::Operate(mode) => access.begin(mode, KeptPages::default()),
+        }
         (self.began, self.waits) = (now, waits::now());
     }
 
     /// A run has ended, whatever its body has given; it has waited so long for locks. It keeps what the run has kept.
     pub fn end_run(&mut self, access: &PageAccess, now: Moment, lock_wait_ns: u64) -> AfterRun {
-        self.kept.add(access.end());
+        let kept = access.end();
         let (counts, gave_up) = (access.counts(), access.gave_up());
-        if gave_up == Some(GaveUp::KeepsTooMany) {
-            self.kept.release();
-            self.told.fell_back = true;
-        }
         let io_ns = waits::now().since(self.waits).page_ns;
         let busy_ns = now.ns_since(self.began).saturating_sub(io_ns + lock_wait_ns);
+        self.told.fell_back |= gave_up == Some(GaveUp::KeepsTooMany);
         match (self.stage, gave_up) {
             (ExecutionStage::Fetch, _) => {
+                self.kept = kept;
                 self.told.has_fetched = true;
                 (self.told.fetched, self.told.fetch_ns, self.told.fetch_io_ns) = (counts, busy_ns, io_ns);
                 self.told.kept = self.kept.len() as u64;
@@ -123,11 +139,14 @@ impl StagedExecution {
                 AfterRun::NextStage
             }
             (ExecutionStage::Operate(_), Some(GaveUp::Missed)) => {
+                self.kept = kept;
                 self.told.given_up_ns = busy_ns;
                 self.stage = ExecutionStage::Fetch;
                 AfterRun::NextStage
             }
             (ExecutionStage::Operate(_), _) => {
+                // What comes now needs only what it has changed, and that stays.
+                self.kept.release();
                 (self.told.operated, self.told.operate_ns, self.told.operate_io_ns) =
                     (counts, busy_ns, io_ns);
                 AfterRun::Operated
@@ -146,6 +165,7 @@ impl StagedExecution {
         }
         // A further run of it tells of itself alone.
         (self.told.is_first, self.told.fetched, self.told.kept) = (false, PageCounts::default(), 0);
+        (self.told.is_fetch_told, self.told.fell_back) = (told.has_fetched, false);
         Some(told)
     }
 }

@@ -69,7 +69,7 @@ fn account(db: &Database) -> TwoStageAccount {
 type Work = fn(&mut Transaction<'_>, &Table) -> Result<()>;
 
 /// Transactions of each kind of operation, on keys that lie far from each other.
-const WORKS: [(&str, Work); 11] = [
+const WORKS: [(&str, Work); 12] = [
     ("get", |tx, table| tx.get(table, 2 * FAR).map(|row| assert!(row.is_some()))),
     ("get of an absent key", |tx, table| tx.get(table, 2 * FAR + 1).map(|row| assert!(row.is_none()))),
     ("update", |tx, table| {
@@ -83,6 +83,10 @@ const WORKS: [(&str, Work); 11] = [
         tx.update(table, 2 * FAR, &[(0, Value::Int4(8 * FAR + 1))]).map(|there| assert!(there))
     }),
     ("insert", |tx, table| tx.insert(table, &row(4 * FAR + 1))),
+    ("insert of a long row", |tx, table| {
+        let [id, _, _, _] = row(4 * FAR + 1);
+        tx.insert(table, &[id, Value::Int4(0), Value::Int4(-9), Value::Text("x".repeat(9_000))])
+    }),
     ("delete", |tx, table| tx.delete(table, 6 * FAR).map(|there| assert!(there))),
     ("look-up by a unique index", |tx, table| {
         tx.get_by(table, "things_by_code", ROWS - 4 * FAR).map(|row| assert!(row.is_some()))
@@ -409,5 +413,264 @@ fn kept_pages_stay_until_the_end_of_the_operate_stage() {
     assert!(db.metrics().pages.pages > 2 * 1_024, "the test's own premise: pages have left");
     assert_eq!(met.misprefetches, before.misprefetches, "{met:?}");
     assert_eq!(db.metrics().pages.kept, 0, "none is kept for ever");
+    db.close().unwrap();
+}
+
+/// What a handle's transaction fetches ahead its statement finds in memory; nothing else has happened.
+#[test]
+fn statements_of_a_handle_are_fetched_ahead() {
+    for (name, work) in WORKS {
+        let (db, table) = cold(TwoStage::Tste);
+        db.transact(|tx| tx.get(&table, 0)).unwrap();
+        let before = account(&db);
+        let mut tx = db.begin().unwrap();
+        tx.insert(&table, &row(ROWS + 1)).unwrap();
+        let savepoint = tx.savepoint();
+        tx.fetch_ahead(&[&table], |tx| work(tx, &table).unwrap());
+        tx.rollback_to(&savepoint).unwrap();
+        assert!(db.metrics().pages.kept > 0, "{name}");
+        let (reads, keys) = (db.metrics().pages.reads, Scan::all());
+        work(&mut tx, &table).unwrap();
+        assert_eq!(db.metrics().pages.reads, reads, "{name}: all is there");
+        tx.fetch_ahead(&[&table], |tx| {
+            tx.delete(&table, ROWS - 2).unwrap();
+            panic!("in a fetch stage");
+        });
+        assert!(tx.get(&table, ROWS - 2).unwrap().is_some(), "{name}: nothing of it was kept");
+        tx.rollback_to(&savepoint).unwrap();
+        assert_eq!(tx.rows(&table, &keys).unwrap().count(), ROWS as usize / 2 + 1, "{name}");
+        tx.commit().unwrap();
+        let met = account(&db);
+        assert_eq!(met.executions, before.executions + 2, "{name}: {met:?}");
+        assert_eq!(db.metrics().pages.kept, 0, "{name}");
+        db.close().unwrap();
+    }
+}
+
+/// A fetch stage amid a transaction waits for no lock, and leaves the transaction as it was, whatever the statement meets.
+#[test]
+fn a_fetch_stage_of_a_handle_takes_nothing_from_its_transaction() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let mut other = db.begin().unwrap();
+    assert!(other.delete(&table, 4 * FAR).unwrap());
+    let mut tx = db
+        .begin_with(&TxOptions { lock_timeout: Some(Duration::from_millis(50)), ..TxOptions::default() })
+        .unwrap();
+    assert!(tx.delete(&table, 0).unwrap());
+    tx.fetch_ahead(&[&table], |tx| {
+        assert!(tx.get(&table, 4 * FAR).unwrap().is_some(), "without a lock");
+        assert!(tx.get(&table, 0).unwrap().is_none(), "its own write is seen");
+        tx.insert(&table, &row(0)).unwrap();
+        let columns = vec![Column::new("n", ColumnType::Int4)];
+        assert!(tx.create_table(&TableDef::new("new", columns)).is_err(), "it would need locks");
+        loop {
+            if tx.get(&table, 2).is_err() {
+                break;
+            }
+        }
+    });
+    let waited = tx.get(&table, 4 * FAR);
+    assert!(matches!(waited, Err(Error::LockTimeout { .. })), "its lock policy is its own again: {waited:?}");
+    assert!(tx.get(&table, 0).unwrap().is_none());
+    other.abort().unwrap();
+    assert!(tx.get(&table, 4 * FAR).unwrap().is_some());
+    tx.commit().unwrap();
+    assert!(db.read(|tx| tx.get(&table, 0)).unwrap().is_none());
+    // Where there are stages already, and where there is nothing to fetch.
+    let runs = Cell::new(0);
+    db.transact(|tx| {
+        tx.fetch_ahead(&[&table], |_| runs.set(runs.get() + 1));
+        Ok(())
+    })
+    .unwrap();
+    let few = TableDef::new("few", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    let few = db.transact(|tx| tx.create_table(&few)).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.fetch_ahead(&[&few], |_| runs.set(runs.get() + 1));
+    tx.commit().unwrap();
+    assert_eq!(runs.get(), 0);
+    db.close().unwrap();
+}
+
+/// Rows by an index lie here and there, and their pages are read again and again.
+#[test]
+fn a_page_is_kept_once_however_often_it_is_read() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let before = account(&db);
+    db.transact(|tx| {
+        (0..100).try_for_each(|_| tx.get(&table, 2 * FAR).and_then(|_| tx.get(&table, 40 * FAR)).map(drop))
+    })
+    .unwrap();
+    let met = account(&db);
+    assert_eq!(met.fallbacks, before.fallbacks, "two pages are not too many: {met:?}");
+    assert_eq!(met.kept_pages - before.kept_pages, 2, "{met:?}");
+    db.close().unwrap();
+}
+
+/// An entry ends in the primary key, which moves far.
+#[test]
+fn entries_of_a_moved_primary_key_are_fetched() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options(TwoStage::TwoPhaseLocking)).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("part", ColumnType::Int4)];
+    let definition = TableDef::new("pairs", columns)
+        .with_primary_key(&["id"])
+        .with_index("pairs_by_part", &["part"], false)
+        .with_residence(Residence::Disk);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    for from in (0..ROWS).step_by(500) {
+        let insert = |tx: &mut Transaction<'_>, id| tx.insert(&table, &[Value::Int4(2 * id), Value::Int4(1)]);
+        db.transact(|tx| (from..from + 500).try_for_each(|id| insert(tx, id))).unwrap();
+    }
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, options(TwoStage::Tste)).unwrap();
+    let table = db.table("pairs").unwrap();
+    assert_eq!(db.transact(|tx| tx.update(&table, 0, &[(0, Value::Int4(2 * ROWS - 3))])), Ok(true));
+    assert_eq!(account(&db).misprefetches, 0, "{:?}", account(&db));
+    db.close().unwrap();
+}
+
+/// Its reads are not locked: the row of a change has gone when the stage comes to it again.
+#[test]
+fn a_row_that_goes_while_it_is_fetched_is_no_panic() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let (mut runs, mut panics) = (0, 0);
+    let there = db.transact(|tx| {
+        runs += 1;
+        if runs == 1 {
+            let (db, table) = (db.clone(), table.clone());
+            crate::store::AFTER_FOLLOWING.set(Some(Box::new(move || {
+                let delete = || {
+                    let mut other = db.begin().unwrap();
+                    assert!(other.delete(&table, 4 * FAR).unwrap());
+                    other.commit().unwrap();
+                };
+                std::thread::scope(|scope| scope.spawn(delete).join().unwrap());
+            })));
+        }
+        let update = || tx.update(&table, 4 * FAR, &[(1, Value::Int4(1))]);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(update)).unwrap_or_else(|_| {
+            panics += 1;
+            Ok(false)
+        })
+    });
+    assert_eq!((there, panics), (Ok(false), 0));
+    db.close().unwrap();
+}
+
+/// Before its commit another transaction's entry is there already.
+#[test]
+fn a_fetch_stage_finds_no_row_by_a_key_that_it_does_not_have() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let mut other = db.begin().unwrap();
+    assert!(other.update(&table, 8, &[(2, Value::Int4(-5))]).unwrap());
+    let (mut other, mut seen) = (Some(other), Vec::new());
+    db.transact(|tx| {
+        seen.push(tx.look_by(&table, "things_by_code", -5, ScanMode::Share, |row| row.get_i32(2))?);
+        if let Some(other) = other.take() {
+            std::thread::scope(|scope| scope.spawn(|| other.abort().unwrap()).join().unwrap());
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seen, [None, None]);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_fetch_stage_waits_for_no_lock_whatever_its_body_chooses() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let mut other = db.begin().unwrap();
+    let whole = Scan { mode: ScanMode::Update, ..Scan::all() };
+    other.scan(&table, &whole, |_, _| Ok(ControlFlow::Break(()))).unwrap();
+    let options = TxOptions { lock_timeout: Some(Duration::from_millis(20)), ..TxOptions::default() };
+    let mut found = Vec::new();
+    let done = db.transact_with(&options, |tx| {
+        tx.set_lock_policy(LockPolicy::Wait);
+        found.push(tx.get(&table, 2).map(|row| row.is_some()));
+        found.last().unwrap().clone()
+    });
+    assert!(matches!(done, Err(Error::LockTimeout { .. })), "{done:?}");
+    assert!(!matches!(found[0], Err(Error::LockTimeout { .. })), "{found:?}");
+    other.abort().unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn a_read_of_both_kinds_of_tables_has_two_runs() {
+    let (db, table) = cold(TwoStage::Tste);
+    let few = TableDef::new("few", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    let few = db.transact(|tx| tx.create_table(&few)).unwrap();
+    db.transact(|tx| tx.get(&table, 0).and_then(|_| tx.insert(&few, &[Value::Int4(1)]))).unwrap();
+    let runs = Cell::new(0);
+    db.read(|tx| {
+        runs.set(runs.get() + 1);
+        tx.get(&few, 1)?;
+        tx.get(&table, 4 * FAR)
+    })
+    .unwrap();
+    assert_eq!(runs.get(), 2);
+    db.close().unwrap();
+}
+
+/// Leaves that are kept hold the pages that lead to them, too: of many small trees twice as many as are counted.
+#[test]
+fn kept_pages_leave_frames_for_others() {
+    const EACH: usize = 128;
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options(TwoStage::TwoPhaseLocking)).unwrap();
+    for n in 0..=4 * EACH {
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let definition = TableDef::new(format!("t{n}"), columns);
+        let definition = definition.with_primary_key(&["id"]).with_residence(Residence::Disk);
+        db.transact(|tx| {
+            let table = tx.create_table(&definition)?;
+            (0..8).try_for_each(|key| tx.insert(&table, &[Value::Int4(key), Value::Text("x".repeat(1_000))]))
+        })
+        .unwrap();
+    }
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, options(TwoStage::Tste)).unwrap();
+    let tables: Vec<Table> = (0..=4 * EACH).map(|n| db.table(&format!("t{n}")).unwrap()).collect();
+    db.transact(|tx| tx.get(&tables[0], 1)).unwrap();
+    let (inside, leave) = (AtomicU32::new(0), AtomicU32::new(0));
+    let pause = || std::thread::sleep(Duration::from_millis(1));
+    let read = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|nth| {
+                let (db, tables, inside, leave) = (&db, &tables[nth * EACH..][..EACH], &inside, &leave);
+                scope.spawn(move || {
+                    let mut runs = 0;
+                    db.transact(|tx| {
+                        runs += 1;
+                        let read = tables.iter().try_for_each(|table| tx.get(table, 1).map(drop));
+                        if runs == 2 {
+                            inside.fetch_add(1, Ordering::Relaxed);
+                            while leave.load(Ordering::Relaxed) == 0 {
+                                pause();
+                            }
+                        }
+                        read
+                    })
+                })
+            })
+            .collect();
+        while inside.load(Ordering::Relaxed) < 4 {
+            pause();
+        }
+        let read = db.begin().unwrap().get(&tables[4 * EACH], 1).map(|row| row.is_some());
+        leave.store(1, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        read
+    });
+    assert_eq!(read, Ok(true));
+    assert_eq!(db.metrics().pages.kept, 0);
     db.close().unwrap();
 }

@@ -7,7 +7,7 @@ use super::super::frames::Frames;
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
-use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
+use super::{KEPT, NoFrame, PIN, PagePool, WRITTEN_TOGETHER};
 use crate::error::Result;
 use crate::fault_injection;
 use crate::io::AlignedBuffer;
@@ -23,6 +23,15 @@ struct Leaving {
     victim: Victim,
     page: PageId,
     version: u64,
+    /// The kinds of pins that keep it where it is.
+    held: u64,
+}
+
+/// Whether there are pins of these kinds.
+fn is_held(pins: u64, kinds: u64) -> bool {
+    // Those that keep a page are counted above the others.
+    let others = pins % KEPT;
+    others != 0 || kinds & KEPT != 0 && pins != others
 }
 
 impl<const W: usize> PagePool<W> {
@@ -32,23 +41,27 @@ impl<const W: usize> PagePool<W> {
     /// Of a write; [`NoFrame::NoneFree`] if no page can leave.
     pub fn make_room(&self, frames: usize) -> Result<()> {
         let mut buffers = self.leaving.lock();
+        // Those of operate stages may leave before an operation fails: kept leaves keep the pages that lead to them, too.
+        let mut held = PIN | KEPT;
         while self.lists.lock().free.len() < frames {
-            match self.let_some_leave(&mut buffers)? {
+            match self.let_some_leave(&mut buffers, held)? {
                 Round::SomeLeft => {}
                 Round::SomeBusy => std::thread::yield_now(),
+                Round::AllStay if held & KEPT != 0 => held = PIN,
                 Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
         }
         Ok(())
     }
 
-    fn let_some_leave(&self, buffers: &mut Buffers) -> Result<Round> {
+    /// `held` are the kinds of pins that keep a page where it is.
+    fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
         let (mut kept, mut leaving) = (Vec::new(), Vec::new());
         let (mut freed, mut is_busy) = (0, false);
         let most = self.frames.count() as usize;
         while freed + leaving.len() < WRITTEN_TOGETHER.min(most.div_ceil(4)) && kept.len() < most {
             let Some(victim) = self.lists.lock().replacement.victim(&self.frames) else { break };
-            match self.try_leave(victim, buffers, leaving.len()) {
+            match self.try_leave(victim, buffers, (leaving.len(), held)) {
                 Leave::Left => freed += 1,
                 Leave::Changed(written) => leaving.push(written),
                 Leave::Busy => {
@@ -74,7 +87,7 @@ impl<const W: usize> PagePool<W> {
     }
 
     /// Lets a page leave whose image is in the page file. That of another page is copied to this position of the buffer.
-    fn try_leave(&self, victim: Victim, buffers: &mut Buffers, position: usize) -> Leave {
+    fn try_leave(&self, victim: Victim, buffers: &mut Buffers, (position, held): (usize, u64)) -> Leave {
         let node = self.frames.node(victim.frame);
         if node.latch.is_free() {
             // Its page was freed while the frame was in a queue.
@@ -82,12 +95,12 @@ impl<const W: usize> PagePool<W> {
             return Leave::Left;
         }
         // Without a latch, since pages that are used are not disturbed by it.
-        if node.pins.load(Ordering::Relaxed) != 0 {
+        if is_held(node.pins.load(Ordering::Relaxed), held) {
             return Leave::Stays;
         }
         let Some(version) = node.latch.try_read() else { return Leave::Busy };
         let Some(latched) = node.upgrade(version) else { return Leave::Busy };
-        if self.stays(&latched) {
+        if self.stays(&latched, held) {
             return Leave::Stays;
         }
         let page = PageId(latched.link.load(Ordering::Relaxed) as u32);
@@ -100,16 +113,16 @@ impl<const W: usize> PagePool<W> {
             None => {
                 let bytes = Node::<W>::BYTES;
                 latched.save(&mut buffers.images[position * bytes..][..bytes]);
-                Leave::Changed(Leaving { victim, page, version })
+                Leave::Changed(Leaving { victim, page, version, held })
             }
         }
     }
 
     /// Whether a latched page is pinned, has claimed entries, or has a child in a frame.
-    fn stays(&self, latched: &LatchedNode<'_, W>) -> bool {
+    fn stays(&self, latched: &LatchedNode<'_, W>, held: u64) -> bool {
         // Before a pin is seen or not: see the module's page.
         fence(Ordering::SeqCst);
-        latched.pins.load(Ordering::Relaxed) != 0
+        is_held(latched.pins.load(Ordering::Relaxed), held)
             || latched.has_claims() && !fault_injection::is_on("claimed-pages-leave")
             || latched
                 .children()
@@ -179,7 +192,7 @@ impl<const W: usize> PagePool<W> {
             return false;
         }
         self.save(&latched, leaving.page, saved, Purpose::Current);
-        let leaves = !self.stays(&latched);
+        let leaves = !self.stays(&latched, leaving.held);
         if leaves {
             self.leave(leaving.victim, leaving.page, saved, latched);
         }
