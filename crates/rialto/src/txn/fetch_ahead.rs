@@ -80,10 +80,10 @@ impl Context {
     /// Ends the operate stage of a statement, if one has begun, and counts what the transaction has done with pages since.
     #[cold]
     pub(super) fn end_statement(&mut self) {
-        if let (Some(mut execution), Some(stages)) = (self.statement.take(), &self.core.stages) {
-            if let Some(told) = execution.end_statement(&self.page_access, || self.core.locks.waiters()) {
-                stages.tell(execution.procedure, &told);
-            }
+        if let (Some(mut execution), Some(stages)) = (self.statement.take(), &self.core.stages)
+            && let Some(told) = execution.end_statement(&self.page_access, || self.core.locks.waiters())
+        {
+            stages.tell(execution.procedure, &told);
         }
         let counts = self.page_access.take_counts();
         self.core.commits.accounts.touched_pages(self.number, self.choices.procedure, counts);
