@@ -156,7 +156,8 @@ impl Database {
     }
 
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. The body may run several
-    /// times: it runs again after a deadlock, and after a conflict with a black/white checkpoint. It sees its own
+    /// times: it runs again after a deadlock, and after a conflict with a black/white checkpoint, and on disk-resident
+    /// tables it may run first in a fetch stage, whose outcome is dropped ([`TwoStage`](crate::TwoStage)). It sees its own
     /// writes. If it fails or panics, nothing of it is kept; the error or the panic reaches the caller once what the
     /// body has read is durable.
     ///
@@ -230,7 +231,7 @@ impl Database {
     /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) its first run takes no locks
     /// on rows. It runs again, with locks, if it meets a row that a writer has locked, if what it has read is changed
     /// before it ends, or after more than 4,096 reads without a lock. The result of the first run, a panic included, is
-    /// discarded.
+    /// discarded. So is that of a fetch stage ([`TwoStage`](crate::TwoStage)), on disk-resident tables.
     ///
     /// # Blocking
     /// The call waits until what it read is durable at the transaction's level. It may wait for locks on tables: behind

@@ -17,7 +17,7 @@
 //! let db = Database::open(&directory)?; // creates the database if the directory has none
 //! let accounts: Records<Account> = db.records()?; // creates the table if it is missing
 //!
-//! // One serializable transaction. The closure may run again after a deadlock.
+//! // One serializable transaction. The closure may run several times.
 //! db.transact(|tx| {
 //!     accounts.insert(tx, &Account { id: 1, balance: 100 })?;
 //!     accounts.insert(tx, &Account { id: 2, balance: 100 })

@@ -25,7 +25,7 @@ use crate::txn::options::TxOptions;
 ///
 /// The database's files do not have its procedures: register them each time it is opened. Those that a log of calls
 /// needs are given by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call,
-/// after a deadlock; it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
+/// after a deadlock or in a fetch stage ([`TwoStage`](crate::TwoStage)); it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
 #[derive(Debug, Clone)]
 pub struct Procedure {
     /// Its name.

@@ -33,7 +33,11 @@ use crate::account::{PROCEDURES_MAX, ProcedureId};
 
 /// How transactions on disk-resident tables are executed on the [conventional](crate::Engine::Conventional) engine
 /// ([`Options::two_stage`](crate::Options::two_stage)). It changes when pages are read from the disk, and nothing that a
-/// transaction reads or writes.
+/// transaction has read or written at its end.
+///
+/// In two stages, a body runs first without locks on rows: the *fetch stage*. What it does there is dropped: changes, result, errors,
+/// panics. Its reads are committed, but may be of several moments. So the pages that it needs are in memory when it runs
+/// again, with locks: the *operate stage*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TwoStage {
