@@ -276,7 +276,12 @@ impl Options {
 
     /// How pages of disk-resident tables are kept.
     pub(crate) fn pages(&self) -> PageOptions {
-        PageOptions { page_bytes: self.page_bytes, cache_bytes: self.cache_bytes, is_read_only: false }
+        PageOptions {
+            page_bytes: self.page_bytes,
+            cache_bytes: self.cache_bytes,
+            is_read_only: false,
+            clock: self.clock.clone(),
+        }
     }
 
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {

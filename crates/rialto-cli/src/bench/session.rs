@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rialto::engine::servers::TransactionServerStats;
-use rialto::io::{Clock, Disk, FileDisk, MemoryDisk, SimulatedDisk};
+use rialto::io::{Caching, Clock, Disk, FileDisk, MemoryDisk, Processor, SimulatedDisk};
 use rialto::recovery::RecoveryReport;
-use rialto::{Checkpointing, Database, Metrics, Options};
+use rialto::{Background, Checkpointing, Database, Metrics, Options};
 use rialto_measure::RunError;
 use rialto_measure::calibrate::{Calibrator, Slice, Spells};
 use rialto_measure::counters::{Counters, Counts};
+use rialto_measure::driver::virtual_machine::VirtualMachine;
 use rialto_measure::driver::{Load, Observer, Outcome, ServersSetting};
 use rialto_measure::growth::{self, Room};
 use rialto_measure::interrupt;
@@ -44,6 +45,8 @@ pub struct Opened<W: Audited> {
     pub data: Option<String>,
     pub options: Options,
     pub database: Database,
+    /// What it runs on, if that is virtual.
+    pub machine: Option<VirtualMachine>,
     pub workload: W,
     /// What its tables held.
     pub audit: W::Audit,
@@ -55,8 +58,19 @@ pub fn open<W: Audited>(
     open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
 ) -> Result<Opened<W>, RunError> {
     args.database.memory.warn();
-    let disk = open_disk(args, args.directory().as_deref())?;
-    let mut options = args.options();
+    let machine = args.is_virtual().then(|| Processor::new(args.run_time()));
+    let clock = machine.as_ref().map_or(Clock::System, |(_, clock)| Clock::from(clock.clone()));
+    let disk = open_disk(args, args.directory().as_deref(), clock.clone())?;
+    let mut options = Options { clock, ..args.options() };
+    if args.is_virtual() {
+        let run = seconds(args.run_time());
+        say(&format!("virtual seconds; each run of a transaction takes {run} of one processor"));
+        // Nothing depends on the machine's time.
+        options.background = Background::Driven;
+        options.log_writes = Some(Caching::Direct);
+        options.log_writes_in_flight = Some(1);
+        options.recovery_threads = 1;
+    }
     if matches!(args.disk, DiskName::Simulated(_)) {
         say(&format!("simulated disk: {}", disk.describe()));
     }
@@ -78,7 +92,9 @@ pub fn open<W: Audited>(
             found.text
         )));
     }
-    Ok(Opened { disk, data, options, database, workload, audit })
+    let machine =
+        machine.map(|(processor, clock)| VirtualMachine { processor, clock, database: database.clone() });
+    Ok(Opened { disk, data, options, database, machine, workload, audit })
 }
 
 /// Runs a workload on tables, opened by `open_workload`. As [`run`](super::run).
@@ -88,7 +104,7 @@ pub fn run_on_tables<W: Audited>(
     open_workload: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
 ) -> Result<bool, RunError> {
     let counters = Counters::open();
-    let Opened { disk, data, options, database, workload, audit } = open(args, open_workload)?;
+    let Opened { disk, data, options, database, machine, workload, audit } = open(args, open_workload)?;
     let scratch = Scratch::beside(args)?;
 
     // Its file is one of a device, or there is none: what a simulated disk takes says nothing of the machine.
@@ -97,6 +113,7 @@ pub fn run_on_tables<W: Audited>(
     let mut session = Session {
         args,
         database,
+        machine,
         workload,
         options,
         counters,
@@ -153,7 +170,7 @@ impl Scratch {
 
     /// Of the kind that the command line says, in this directory if it has one.
     pub fn open(args: &BenchArgs, directory: Option<PathBuf>) -> Result<Scratch, RunError> {
-        let disk = open_disk(args, directory.as_deref())?;
+        let disk = open_disk(args, directory.as_deref(), Clock::System)?;
         Ok(Scratch { disk, directory })
     }
 }
@@ -168,7 +185,7 @@ impl Drop for Scratch {
     }
 }
 
-fn open_disk(args: &BenchArgs, directory: Option<&Path>) -> Result<Arc<dyn Disk>, RunError> {
+fn open_disk(args: &BenchArgs, directory: Option<&Path>, clock: Clock) -> Result<Arc<dyn Disk>, RunError> {
     let inner: Arc<dyn Disk> = match directory {
         None => MemoryDisk::new(),
         Some(path) => FileDisk::create(path).map_err(|error| {
@@ -180,7 +197,7 @@ fn open_disk(args: &BenchArgs, directory: Option<&Path>) -> Result<Arc<dyn Disk>
     let DiskName::Simulated(name) = &args.disk else {
         return Ok(inner);
     };
-    let disk = SimulatedDisk::named(name, inner, Clock::System)
+    let disk = SimulatedDisk::named(name, inner, clock)
         .ok_or_else(|| RunError::Usage(format!("there is no simulated disk \"{name}\"")))?;
     Ok(disk)
 }
@@ -206,6 +223,7 @@ fn open_workload<W: Audited>(opened: Result<(W, bool), ShapeError>, place: &str)
 struct Session<'a, W> {
     args: &'a BenchArgs,
     database: Database,
+    machine: Option<VirtualMachine>,
     workload: W,
     options: Options,
     counters: Counters,
@@ -397,7 +415,10 @@ impl<W: Audited> Session<'_, W> {
             slices: Vec::new(),
             uncalibrated: None,
         };
-        let ended = self.workload.drive(&load, &mut watch);
+        let ended = match &self.machine {
+            Some(machine) => self.workload.drive_on(machine, &load, &mut watch),
+            None => self.workload.drive(&load, &mut watch),
+        };
         let (begin, end) = (watch.begin.take(), watch.end.take());
         let spells = Spells::judge(&watch.slices);
         if let Some(problem) = watch.uncalibrated.take() {

@@ -14,6 +14,7 @@ mod client;
 pub mod served;
 #[cfg(test)]
 mod tests;
+pub mod virtual_machine;
 mod workload;
 
 use std::sync::OnceLock;
@@ -324,42 +325,54 @@ fn drive_threads(
             }
         }
         drop(end_on_drop);
-        let types = types.len();
-        let mut outcome = Outcome {
-            window,
-            latencies: vec![Latencies::default(); types],
-            queue_ns: vec![0; types],
-            client_switches: Some(Usage::default()),
-            ..Outcome::default()
-        };
-        let mut failed = None;
-        for client in clients {
-            let client = client.map_err(|error| no_thread(&error)).map_err(Ended::Failed)?;
-            let own = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            failed = failed.or(own.failed);
-            outcome.queue_ns.iter_mut().zip(&own.queue_ns).for_each(|(all, own)| *all += own);
-            outcome.client_switches = outcome.client_switches.zip(own.switches).map(|(mut all, own)| {
-                all += own;
-                all
-            });
-            outcome.aborted_user += own.aborted_user;
-            outcome.acknowledged += own.acknowledged;
-            outcome.attempted += own.attempted;
-            outcome.overdue.merge(&own.overdue);
-            outcome.batches.resize(outcome.batches.len().max(own.batches.len()), Batch::default());
-            for (all, own) in outcome.batches.iter_mut().zip(&own.batches) {
-                all.responses += own.responses;
-                all.sum_ns += own.sum_ns;
-            }
-            outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
-        }
-        match (failed, refused) {
-            (Some(error), _) => Err(Ended::Failed(error)),
-            (None, Some(reason)) => Err(Ended::Refused(reason)),
-            (None, None) if interrupt::is_asked() => Err(Ended::Interrupted),
-            (None, None) => Ok(outcome),
-        }
+        let joined = clients.into_iter().map(|client| {
+            let client = client.map_err(|error| no_thread(&error))?;
+            Ok(client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        gather(types.len(), window, joined, refused)
     })
+}
+
+/// Puts together what came of all clients.
+fn gather(
+    types: usize,
+    window: Duration,
+    clients: impl Iterator<Item = Result<client::Done, Error>>,
+    refused: Option<String>,
+) -> Result<Outcome, Ended> {
+    let mut outcome = Outcome {
+        window,
+        latencies: vec![Latencies::default(); types],
+        queue_ns: vec![0; types],
+        client_switches: Some(Usage::default()),
+        ..Outcome::default()
+    };
+    let mut failed = None;
+    for own in clients {
+        let own = own.map_err(Ended::Failed)?;
+        failed = failed.or(own.failed);
+        outcome.queue_ns.iter_mut().zip(&own.queue_ns).for_each(|(all, own)| *all += own);
+        outcome.client_switches = outcome.client_switches.zip(own.switches).map(|(mut all, own)| {
+            all += own;
+            all
+        });
+        outcome.aborted_user += own.aborted_user;
+        outcome.acknowledged += own.acknowledged;
+        outcome.attempted += own.attempted;
+        outcome.overdue.merge(&own.overdue);
+        outcome.batches.resize(outcome.batches.len().max(own.batches.len()), Batch::default());
+        for (all, own) in outcome.batches.iter_mut().zip(&own.batches) {
+            all.responses += own.responses;
+            all.sum_ns += own.sum_ns;
+        }
+        outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
+    }
+    match (failed, refused) {
+        (Some(error), _) => Err(Ended::Failed(error)),
+        (None, Some(reason)) => Err(Ended::Refused(reason)),
+        (None, None) if interrupt::is_asked() => Err(Ended::Interrupted),
+        (None, None) => Ok(outcome),
+    }
 }
 
 fn no_thread(error: &std::io::Error) -> Error {

@@ -4,9 +4,10 @@
 use std::future::Future;
 use std::time::Instant;
 
-use rialto::Result;
 use rialto::engine::servers::TransactionServerStats;
+use rialto::{Error, Result};
 
+use super::virtual_machine::{self, VirtualMachine};
 use super::{Ended, Load, Observer, Outcome, drive};
 
 /// A submitted transaction, on its way to being durable.
@@ -69,6 +70,19 @@ pub trait Driven: Sync {
     /// The first failure of a client, or the observer's.
     fn drive(&self, load: &Load, observer: &mut dyn Observer) -> std::result::Result<Outcome, Ended>;
 
+    /// The same on a virtual machine.
+    ///
+    /// # Errors
+    /// As [`Driven::drive`]; that it is not built.
+    fn drive_on(
+        &self,
+        _machine: &VirtualMachine,
+        _load: &Load,
+        _observer: &mut dyn Observer,
+    ) -> std::result::Result<Outcome, Ended> {
+        Err(Ended::Failed(Error::Unsupported { what: "servers on a virtual machine".to_owned() }))
+    }
+
     /// The servers that requests go through, if they do.
     fn servers(&self) -> Option<ServersSetting> {
         None
@@ -87,6 +101,15 @@ impl<W: Workload> Driven for W {
 
     fn drive(&self, load: &Load, observer: &mut dyn Observer) -> std::result::Result<Outcome, Ended> {
         drive(self, load, observer)
+    }
+
+    fn drive_on(
+        &self,
+        machine: &VirtualMachine,
+        load: &Load,
+        observer: &mut dyn Observer,
+    ) -> std::result::Result<Outcome, Ended> {
+        virtual_machine::drive_on(self, machine, load, observer)
     }
 }
 

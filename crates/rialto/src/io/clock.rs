@@ -126,12 +126,7 @@ impl Clock {
     pub(crate) fn rest(&self, time: Duration) {
         match self {
             Clock::System => thread::sleep(time),
-            Clock::Virtual(clock) => {
-                let until = self.now() + time;
-                while self.now() < until {
-                    clock.wait(Some(until), thread::sleep);
-                }
-            }
+            Clock::Virtual(clock) => clock.sleep_until(self.now() + time),
         }
     }
 
@@ -182,6 +177,14 @@ impl Clock {
             Clock::Virtual(clock) => {
                 clock.wait(limit.map(|limit| self.now() + limit), |limit| sleep(Some(limit)))
             }
+        }
+    }
+
+    /// A run of a transaction on disk-resident tables has come to the end of its body: on a virtual clock that takes time.
+    #[cold]
+    pub(crate) fn end_body(&self) {
+        if let Clock::Virtual(clock) = self {
+            clock.end_body();
         }
     }
 

@@ -18,6 +18,13 @@ pub trait Scheduler: Send + Sync {
     /// disk](super::SimulatedDisk) on this clock: run only one thread with such a disk. If all threads wait, the
     /// scheduler has to [move](VirtualClock::advance_to) the clock to the first of these moments.
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
+
+    /// The calling thread sleeps until a moment, whatever others do.
+    fn sleep(&self, clock: &VirtualClock, until: Moment) {
+        while clock.moment() < until {
+            self.wait(clock, Some(until));
+        }
+    }
 }
 
 /// A clock that stands still until it is moved. How a thread waits on it is chosen at its creation.
@@ -25,6 +32,8 @@ pub trait Scheduler: Send + Sync {
 pub struct VirtualClock {
     now_ns: AtomicU64,
     waits: WaitMode,
+    /// The processor time that a run of a transaction takes.
+    run: Duration,
 }
 
 /// How a thread waits.
@@ -61,7 +70,7 @@ impl VirtualClock {
     ///
     /// Threads that wait at the same time wait in parallel: the clock moves to the latest of their ends.
     pub fn new() -> VirtualClock {
-        VirtualClock { now_ns: AtomicU64::new(0), waits: WaitMode::MoveIt }
+        VirtualClock { now_ns: AtomicU64::new(0), waits: WaitMode::MoveIt, run: Duration::ZERO }
     }
 
     /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or
@@ -73,6 +82,30 @@ impl VirtualClock {
     /// A clock at zero whose threads run under a scheduler.
     pub fn scheduled(by: Arc<dyn Scheduler>) -> VirtualClock {
         VirtualClock { waits: WaitMode::Scheduled(by), ..VirtualClock::new() }
+    }
+
+    /// The same clock, on which each run of a transaction on disk-resident tables takes so much processor time: it passes at the
+    /// end of the body. Computation takes no time otherwise.
+    #[must_use]
+    pub fn with_run_time(self, run: Duration) -> VirtualClock {
+        VirtualClock { run, ..self }
+    }
+
+    /// A run of a transaction has come to the end of its body.
+    pub(crate) fn end_body(&self) {
+        self.advance(self.run);
+    }
+
+    /// Returns when the moment has come.
+    pub(super) fn sleep_until(&self, until: Moment) {
+        match &self.waits {
+            WaitMode::Scheduled(scheduler) => scheduler.sleep(self, until),
+            _ => {
+                while self.moment() < until {
+                    self.wait(Some(until), std::thread::sleep);
+                }
+            }
+        }
     }
 
     /// The clock's present reading.

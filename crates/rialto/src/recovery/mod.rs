@@ -308,7 +308,7 @@ pub(crate) struct Recovery<'a> {
 }
 
 /// How a recovery keeps the pages of disk-resident tables.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RecoveryPages {
     pub options: PageOptions,
     /// Of the other checkpoint, if that is in force too.
@@ -330,7 +330,7 @@ impl RecoveryPages {
     }
 
     /// The disk-resident tables as a checkpoint has left them.
-    fn open(self, disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<DiskTables> {
+    fn open(&self, disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<DiskTables> {
         let (disk, seed) = (disk.clone(), seed_of(home.database_id));
         let at = |pages: HomePages| {
             let at = PublishedAt::of_numbers(pages.root, pages.words)?;
@@ -341,7 +341,7 @@ impl RecoveryPages {
             let what = "the home block's checksum is right, but no page has its root".to_owned();
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
         }
-        DiskTables::open(disk, seed, self.options, (current, self.other.and_then(at)))
+        DiskTables::open(disk, seed, self.options.clone(), (current, self.other.and_then(at)))
     }
 }
 

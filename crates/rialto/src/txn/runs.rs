@@ -247,6 +247,7 @@ impl Runs {
     #[cold]
     pub(crate) fn ends_stage(&mut self, core: &Core, transaction: &mut Transaction<'static>) -> bool {
         let (Some(execution), Some(stages)) = (&mut self.execution, &core.stages) else { return false };
+        core.clock.end_body();
         let context = transaction.context();
         let lock_wait_ns = context.waited_so_far_ns();
         if execution.fetches() && context.page_access.counts().accesses == 0 {

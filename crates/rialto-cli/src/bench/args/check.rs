@@ -7,7 +7,7 @@ use rialto_measure::RunError;
 use rialto_workloads::{card, tatp, tpcc};
 
 use super::{BenchArgs, DiskName, LoggingName, PACKETS_MAX, PACKETS_SPARE, ResidenceName, WorkloadName};
-use crate::args::{CheckpointName, DurabilityName};
+use crate::args::{CheckpointName, DurabilityName, EngineName};
 
 /// The options that bare commit sequences take.
 const COMMIT_OPTIONS: [&str; 22] = [
@@ -106,6 +106,7 @@ impl BenchArgs {
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
         }
+        self.check_virtual().map_err(RunError::Usage)?;
         self.check_sizes().map_err(RunError::Usage)?;
         self.check_transactions().map_err(RunError::Usage)?;
         let outstanding = self.outstanding();
@@ -134,6 +135,34 @@ impl BenchArgs {
             return usage(format!("--logging transaction needs --checkpoint tccou, tcbw or none: {reason}"));
         }
         Ok(())
+    }
+
+    /// What a virtual machine does not take.
+    fn check_virtual(&self) -> Result<(), String> {
+        if !self.is_virtual() {
+            return match self.run_us {
+                Some(_) => {
+                    Err("--run-us applies to virtual seconds alone; available: --disk sim:charm".to_owned())
+                }
+                None => Ok(()),
+            };
+        }
+        let needs = [
+            (self.residence == ResidenceName::Disk, "--residence disk"),
+            (self.database.engine == EngineName::Conventional, "--engine conventional"),
+            (self.database.durability == DurabilityName::Memory, "--durability memory"),
+            (self.database.checkpoint == CheckpointName::None, "--checkpoint none"),
+            (self.in_flight == 1, "--in-flight 1"),
+            (self.rate.is_none(), "a closed loop, without --rate"),
+            (!self.limits, "no --limits"),
+            (!self.servers && !self.interactive, "clients that run their own transactions"),
+        ];
+        match needs.iter().find(|(is_so, _)| !is_so) {
+            Some((_, needed)) => {
+                Err(format!("--disk sim:charm runs in virtual seconds, which takes {needed}"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_sizes(&self) -> Result<(), String> {

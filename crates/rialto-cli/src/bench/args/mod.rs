@@ -157,6 +157,9 @@ pub struct BenchArgs {
     /// it runs there in virtual time. An unknown NAME is answered with all names
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
+    /// With --disk sim:charm: the processor time that each run of a transaction takes, in microseconds [default: 2000]
+    #[arg(long, value_name = "US")]
+    pub run_us: Option<u64>,
     /// The data directory. If it already holds the workload, that is used; commit leaves nothing in it [default:
     /// ./rialto-data/WORKLOAD]
     #[arg(long, value_name = "DIR")]
@@ -191,6 +194,16 @@ const PACKETS_MAX: usize = 60_000;
 const CLIENTS_SPARE: usize = 16;
 
 impl BenchArgs {
+    /// Whether the run is on a virtual machine: its seconds are virtual ones.
+    pub fn is_virtual(&self) -> bool {
+        self.disk == DiskName::Simulated("charm".to_owned())
+    }
+
+    /// The processor time of a run of a transaction, on a virtual machine.
+    pub fn run_time(&self) -> Duration {
+        Duration::from_micros(self.run_us.unwrap_or(2_000))
+    }
+
     /// The regime of virtual time that the run is in, if it is.
     pub fn regime(&self) -> Option<&'static Regime> {
         match (self.workload, &self.disk) {

@@ -9,6 +9,7 @@
 //!   once.
 //! * A file is contiguous; files begin 64 MiB apart, in the order in which they were first seen.
 //! * Requests queue. A request that finds the device busy starts when the ones before it are done.
+//! * There may be several devices: then the log is on the first one, and other files are spread over the rest, in pieces of 1 MiB.
 //!
 //! The clock decides when a call returns: the call does the real work first, then sleeps until the modelled device
 //! would be done. Where the real work takes longer than the model, the call takes as long as the work.
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::model::{Device, PRESETS, Place, Request};
+use self::model::{Device, PRESETS, Place, Preset, Request};
 pub use self::model::{DiskModel, SimulatedWork, Spindle, Ssd};
 use super::{Caching, Clock, DirectoryLock, Disk, DiskResult, File, Open, SharedMap};
 
@@ -31,7 +32,8 @@ use super::{Caching, Clock, DirectoryLock, Disk, DiskResult, File, Open, SharedM
 pub struct SimulatedDisk {
     inner: Arc<dyn Disk>,
     name: String,
-    timing: Arc<Timing>,
+    /// By device.
+    timings: Vec<Arc<Timing>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,9 @@ struct Timing {
     clock: Clock,
     device: Mutex<Device>,
 }
+
+/// The pieces of files that are spread over several devices.
+const PIECE: u64 = 1 << 20;
 
 impl Timing {
     /// Does the real `work`, and returns when the device would be done with the requests, which arrived before it.
@@ -61,38 +66,58 @@ impl Timing {
 impl SimulatedDisk {
     /// `inner` at the speed of `model`.
     pub fn new(model: DiskModel, inner: Arc<dyn Disk>, clock: Clock) -> Arc<SimulatedDisk> {
-        SimulatedDisk::with("custom", model, inner, clock)
+        SimulatedDisk::with("custom", (model, 1), inner, clock)
     }
 
     /// `inner` at the speed of a preset, or `None` if no preset has this name ([`names`](Self::names)). A leading
     /// `sim:` is allowed.
     pub fn named(name: &str, inner: Arc<dyn Disk>, clock: Clock) -> Option<Arc<SimulatedDisk>> {
         let name = name.strip_prefix("sim:").unwrap_or(name);
-        let (name, _, model) = PRESETS.iter().find(|(preset, ..)| *preset == name)?;
-        Some(SimulatedDisk::with(name, model.clone(), inner, clock))
+        let Preset { name, model, devices, .. } = PRESETS.iter().find(|preset| preset.name == name)?;
+        Some(SimulatedDisk::with(name, (model.clone(), *devices), inner, clock))
     }
 
-    fn with(name: &str, model: DiskModel, inner: Arc<dyn Disk>, clock: Clock) -> Arc<SimulatedDisk> {
-        let device = Mutex::new(Device::new(model));
-        Arc::new(SimulatedDisk { inner, name: name.to_owned(), timing: Arc::new(Timing { clock, device }) })
+    fn with(
+        name: &str,
+        (model, devices): (DiskModel, usize),
+        inner: Arc<dyn Disk>,
+        clock: Clock,
+    ) -> Arc<SimulatedDisk> {
+        let timing =
+            |_| Arc::new(Timing { clock: clock.clone(), device: Mutex::new(Device::new(model.clone())) });
+        Arc::new(SimulatedDisk { inner, name: name.to_owned(), timings: (0..devices).map(timing).collect() })
+    }
+
+    /// The devices that a file is on.
+    fn devices_of(&self, file: &str) -> &[Arc<Timing>] {
+        match self.timings.len() {
+            1 => &self.timings,
+            _ if file.starts_with("log") => &self.timings[..1],
+            _ => &self.timings[1..],
+        }
     }
 
     /// The presets: each one's name, and what it stands for.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        PRESETS.iter().map(|(name, meaning, _)| (*name, *meaning))
+        PRESETS.iter().map(|preset| (preset.name, preset.meaning))
     }
 
-    /// What the device has done so far.
+    /// What the devices have done so far, in sum.
     pub fn work(&self) -> SimulatedWork {
-        self.timing.device.lock().work
+        self.timings
+            .iter()
+            .map(|timing| timing.device.lock().work)
+            .fold(SimulatedWork::default(), SimulatedWork::and)
     }
 }
 
 impl Disk for SimulatedDisk {
     fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
         let inner = self.inner.open(name, open, caching)?;
-        let place = self.timing.device.lock().place(name);
-        Ok(Arc::new(SimulatedFile { inner, caching, place, timing: self.timing.clone() }))
+        let part =
+            |timing: &Arc<Timing>| Part { place: timing.device.lock().place(name), timing: timing.clone() };
+        let parts = self.devices_of(name).iter().map(part).collect();
+        Ok(Arc::new(SimulatedFile { inner, caching, parts }))
     }
 
     fn list(&self) -> DiskResult<Vec<String>> {
@@ -101,19 +126,19 @@ impl Disk for SimulatedDisk {
 
     fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
         self.inner.rename(from, to)?;
-        self.timing.device.lock().rename(from, to);
+        self.timings.iter().for_each(|timing| timing.device.lock().rename(from, to));
         Ok(())
     }
 
     fn remove(&self, name: &str) -> DiskResult<()> {
         self.inner.remove(name)?;
-        self.timing.device.lock().remove(name);
+        self.timings.iter().for_each(|timing| timing.device.lock().remove(name));
         Ok(())
     }
 
     /// One write of 4096 bytes, at the beginning of the device.
     fn sync_directory(&self) -> DiskResult<()> {
-        self.timing.serve(
+        self.timings[0].serve(
             || self.inner.sync_directory(),
             |device, now| {
                 let written = device.submit(now, Request::Write, 0, 4096);
@@ -139,7 +164,12 @@ impl Disk for SimulatedDisk {
     }
 
     fn describe(&self) -> String {
-        format!("sim:{} ({}) on {}", self.name, self.timing.device.lock().model, self.inner.describe())
+        let devices = match self.timings.len() {
+            1 => String::new(),
+            devices => format!("{devices} devices, the first for the log, each a "),
+        };
+        let model = self.timings[0].device.lock().model.to_string();
+        format!("sim:{} ({devices}{model}) on {}", self.name, self.inner.describe())
     }
 }
 
@@ -148,8 +178,22 @@ impl Disk for SimulatedDisk {
 struct SimulatedFile {
     inner: Arc<dyn File>,
     caching: Caching,
+    /// By device.
+    parts: Vec<Part>,
+}
+
+/// The part of a file that is on a device.
+#[derive(Debug)]
+struct Part {
     place: Arc<Place>,
     timing: Arc<Timing>,
+}
+
+impl SimulatedFile {
+    /// Where a request at this offset goes.
+    fn part(&self, offset: u64) -> &Part {
+        &self.parts[(offset / PIECE) as usize % self.parts.len()]
+    }
 }
 
 impl File for SimulatedFile {
@@ -158,26 +202,26 @@ impl File for SimulatedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
-        let bytes = buffer.len() as u64;
-        self.timing.serve(
+        let (bytes, Part { place, timing }) = (buffer.len() as u64, self.part(offset));
+        timing.serve(
             || self.inner.read_at(buffer, offset),
-            |device, now| device.submit(now, Request::Read, self.place.start + offset, bytes),
+            |device, now| device.submit(now, Request::Read, place.start + offset, bytes),
         )
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
-        let bytes = buffer.len() as u64;
+        let (bytes, Part { place, timing }) = (buffer.len() as u64, self.part(offset));
         if self.caching == Caching::Buffered {
             self.inner.write_at(buffer, offset)?;
             if bytes > 0 {
-                self.place.add_dirty(offset, offset + bytes);
+                place.add_dirty(offset, offset + bytes);
             }
             return Ok(());
         }
-        self.timing.serve(
+        timing.serve(
             || self.inner.write_at(buffer, offset),
             |device, now| {
-                let written = device.submit(now, Request::Write, self.place.start + offset, bytes);
+                let written = device.submit(now, Request::Write, place.start + offset, bytes);
                 if self.caching == Caching::DirectSync {
                     device.submit(written, Request::Flush, 0, 0)
                 } else {
@@ -191,22 +235,22 @@ impl File for SimulatedFile {
         if self.caching == Caching::DirectSync {
             return self.inner.sync();
         }
-        let dirty = self.place.take_dirty();
-        self.timing.serve(
-            || self.inner.sync(),
-            |device, now| {
-                let mut written = now;
-                for (start, end) in dirty {
-                    written = written.max(device.submit(
-                        now,
-                        Request::Write,
-                        self.place.start + start,
-                        end - start,
-                    ));
-                }
-                device.submit(written, Request::Flush, 0, 0)
-            },
-        )
+        let mut synced = Ok(());
+        for Part { place, timing } in &self.parts {
+            let dirty = place.take_dirty();
+            synced = timing.serve(
+                || synced.and_then(|()| self.inner.sync()),
+                |device, now| {
+                    let mut written = now;
+                    for (start, end) in dirty {
+                        let done = device.submit(now, Request::Write, place.start + start, end - start);
+                        written = written.max(done);
+                    }
+                    device.submit(written, Request::Flush, 0, 0)
+                },
+            );
+        }
+        synced
     }
 
     fn length(&self) -> DiskResult<u64> {

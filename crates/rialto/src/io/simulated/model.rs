@@ -48,12 +48,24 @@ pub struct Ssd {
     pub channels: usize,
 }
 
-/// The presets: name, what it stands for, model.
-pub(super) const PRESETS: &[(&str, &str, DiskModel)] = &[
-    (
-        "koda",
-        "the disk of KODA's paper: 30 commit writes of about 4 KiB a second, wherever they go",
-        DiskModel::Spindle(Spindle {
+/// A device, or several of a kind, under a name.
+#[derive(Debug)]
+pub(super) struct Preset {
+    pub name: &'static str,
+    /// What it stands for.
+    pub meaning: &'static str,
+    pub model: DiskModel,
+    /// How many there are.
+    pub devices: usize,
+}
+
+/// The presets.
+pub(super) const PRESETS: &[Preset] = &[
+    Preset {
+        name: "koda",
+        meaning: "the disk of KODA's paper: 30 commit writes of about 4 KiB a second, wherever they go",
+        devices: 1,
+        model: DiskModel::Spindle(Spindle {
             request: Duration::from_micros(31_800),
             seek_track: Duration::ZERO,
             seek_full: Duration::ZERO,
@@ -61,11 +73,12 @@ pub(super) const PRESETS: &[(&str, &str, DiskModel)] = &[
             bytes_per_s: 2_700_000,
             bytes: 1 << 30,
         }),
-    ),
-    (
-        "hdd",
-        "a 7200 rpm disk, without a write cache",
-        DiskModel::Spindle(Spindle {
+    },
+    Preset {
+        name: "hdd",
+        meaning: "a 7200 rpm disk, without a write cache",
+        devices: 1,
+        model: DiskModel::Spindle(Spindle {
             request: Duration::from_micros(100),
             seek_track: Duration::from_millis(1),
             seek_full: Duration::from_millis(16),
@@ -73,29 +86,44 @@ pub(super) const PRESETS: &[(&str, &str, DiskModel)] = &[
             bytes_per_s: 200_000_000,
             bytes: 4_000_000_000_000,
         }),
-    ),
-    (
-        "ssd",
-        "a SATA SSD with power-loss protection: 0.1 ms a log write",
-        DiskModel::Ssd(Ssd {
+    },
+    Preset {
+        name: "ssd",
+        meaning: "a SATA SSD with power-loss protection: 0.1 ms a log write",
+        devices: 1,
+        model: DiskModel::Ssd(Ssd {
             read: Duration::from_micros(100),
             write: Duration::from_micros(60),
             flush: Duration::from_micros(30),
             bytes_per_s: 500_000_000,
             channels: 8,
         }),
-    ),
-    (
-        "nvme",
-        "an NVMe SSD with power-loss protection: 0.03 ms a log write",
-        DiskModel::Ssd(Ssd {
+    },
+    Preset {
+        name: "nvme",
+        meaning: "an NVMe SSD with power-loss protection: 0.03 ms a log write",
+        devices: 1,
+        model: DiskModel::Ssd(Ssd {
             read: Duration::from_micros(80),
             write: Duration::from_micros(25),
             flush: Duration::from_micros(5),
             bytes_per_s: 3_000_000_000,
             channels: 32,
         }),
-    ),
+    },
+    Preset {
+        name: "charm",
+        meaning: "the disks of Charm's paper: three of 5400 rpm, one of them for the log",
+        devices: 3,
+        model: DiskModel::Spindle(Spindle {
+            request: Duration::from_micros(300),
+            seek_track: Duration::from_millis(2),
+            seek_full: Duration::from_millis(20),
+            rotation: Duration::from_nanos(11_111_111),
+            bytes_per_s: 25_000_000,
+            bytes: 20_000_000_000,
+        }),
+    },
 ];
 
 /// What a simulated device has done so far.
@@ -113,6 +141,20 @@ pub struct SimulatedWork {
     pub written_bytes: u64,
     /// The sum of the service times, without waits in the queue.
     pub busy: Duration,
+}
+
+impl SimulatedWork {
+    /// The sums with those of another device.
+    pub(super) fn and(self, other: SimulatedWork) -> SimulatedWork {
+        SimulatedWork {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            flushes: self.flushes + other.flushes,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            busy: self.busy + other.busy,
+        }
+    }
 }
 
 impl fmt::Display for DiskModel {

@@ -12,10 +12,10 @@ use super::paged_table::PagedTable;
 use super::published::{PublishedAt, PublishedTable};
 use crate::error::Result;
 use crate::ids::{HeapId, IndexId};
-use crate::io::Disk;
+use crate::io::{Clock, Disk};
 
 /// How the pages of a database are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct PageOptions {
     /// The bytes of a page, where there is none yet.
     pub page_bytes: usize,
@@ -23,6 +23,8 @@ pub(crate) struct PageOptions {
     pub cache_bytes: u64,
     /// Whether nothing is written: no table is made, and none is changed.
     pub is_read_only: bool,
+    /// The clock by which threads wait for pages.
+    pub clock: Clock,
 }
 
 impl Default for PageOptions {
@@ -31,6 +33,7 @@ impl Default for PageOptions {
             page_bytes: PAGE_BYTES_BY_DEFAULT,
             cache_bytes: CACHE_BYTES_BY_DEFAULT,
             is_read_only: false,
+            clock: Clock::System,
         }
     }
 }
@@ -111,8 +114,9 @@ impl DiskTables {
     }
 
     fn room(&self, page_bytes: usize) -> PageRoom<'_> {
-        let PageOptions { cache_bytes, is_read_only, .. } = self.options;
-        PageRoom { disk: &*self.disk, page_bytes, seed: self.seed, cache_bytes, is_read_only }
+        let PageOptions { cache_bytes, is_read_only, clock, .. } = &self.options;
+        let (cache_bytes, is_read_only) = (*cache_bytes, *is_read_only);
+        PageRoom { disk: &*self.disk, page_bytes, seed: self.seed, cache_bytes, is_read_only, clock }
     }
 
     /// The table with this storage.

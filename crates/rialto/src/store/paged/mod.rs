@@ -58,6 +58,7 @@ pub(crate) fn table_for_tests(
         seed: 7,
         cache_bytes: frames * 4096,
         is_read_only: false,
+        clock: &crate::io::Clock::System,
     };
     let store = page_store::create(room).unwrap();
     PagedTable::make(&*store, heap, indexes, std::sync::Weak::new()).unwrap()

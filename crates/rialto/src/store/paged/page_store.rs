@@ -9,7 +9,7 @@ use super::paged_tree::{PagedTree, RowTree};
 use super::pool::PagePool;
 use super::published::{Published, PublishedAt, PublishedTable, read_published};
 use crate::error::{Error, Result};
-use crate::io::{Disk, Open};
+use crate::io::{Clock, Disk, Open};
 use crate::store::tree::body_words;
 
 /// The most pages that a database has, of any size: their map takes address space, and memory as it is used.
@@ -94,6 +94,8 @@ pub(crate) struct PageRoom<'a> {
     pub cache_bytes: u64,
     /// Whether nothing is written.
     pub is_read_only: bool,
+    /// The clock by which threads wait for pages.
+    pub clock: &'a Clock,
 }
 
 /// Calls a generic function with the words of the body of pages of a size.
@@ -139,7 +141,7 @@ fn frames(room: &PageRoom<'_>) -> u32 {
 
 fn create_with<const W: usize>(room: PageRoom<'_>) -> Result<Arc<dyn PageStore>> {
     let file = PageFile::open(room.disk, Open::Create, room.page_bytes, room.seed)?;
-    let pool = PagePool::<W>::new(file, frames(&room), PAGES_MAX).map_err(no_address_space)?;
+    let pool = PagePool::<W>::new(file, frames(&room), PAGES_MAX, room.clock).map_err(no_address_space)?;
     Ok(Arc::new(PagesOfSize(Arc::new(pool))))
 }
 
@@ -159,8 +161,9 @@ fn open_with<const W: usize>(
         Err(Error::Corrupt { .. }) => Bits::default(),
         Err(error) => return Err(error),
     };
-    let pool = PagePool::<W>::open(file, frames(&room), PAGES_MAX, &published.images, (kept, older))
-        .map_err(no_address_space)?;
+    let pool =
+        PagePool::<W>::open(file, (frames(&room), PAGES_MAX), &published.images, (kept, older), room.clock)
+            .map_err(no_address_space)?;
     Ok((Arc::new(PagesOfSize(Arc::new(pool))), published.tables))
 }
 
@@ -250,8 +253,14 @@ mod tests {
     fn a_store_is_opened_as_a_checkpoint_has_left_it() {
         for page_bytes in [4_096, 8_192, 16_384, 32_768, 65_536] {
             let disk = MemoryDisk::new();
-            let room =
-                PageRoom { disk: &*disk, page_bytes, seed: 3, cache_bytes: 256 << 10, is_read_only: false };
+            let room = PageRoom {
+                disk: &*disk,
+                page_bytes,
+                seed: 3,
+                cache_bytes: 256 << 10,
+                is_read_only: false,
+                clock: &Clock::System,
+            };
             let store = create(room).unwrap();
             let (root, tree) = store.make_tree().unwrap();
             let table = |rows| PublishedTable {
@@ -293,8 +302,14 @@ mod tests {
     #[test]
     fn another_size_of_pages_is_refused() {
         let disk = MemoryDisk::new();
-        let room =
-            PageRoom { disk: &*disk, page_bytes: 10_000, seed: 3, cache_bytes: 1 << 20, is_read_only: false };
+        let room = PageRoom {
+            disk: &*disk,
+            page_bytes: 10_000,
+            seed: 3,
+            cache_bytes: 1 << 20,
+            is_read_only: false,
+            clock: &Clock::System,
+        };
         let Err(Error::Unsupported { what }) = create(room) else { panic!("it is refused") };
         assert_eq!(what, "pages of 10000 bytes: use 4096, 8192, 16384, 32768 or 65536");
     }

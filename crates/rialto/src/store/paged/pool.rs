@@ -119,6 +119,8 @@ pub(crate) struct PagePool<const W: usize> {
     counts: PoolCounts,
     /// How many pages transactions keep in memory ([`KeepsPages`]).
     kept: AtomicU32,
+    /// The clock by which threads wait for pages.
+    clock: Clock,
 }
 
 /// What has happened in a pool.
@@ -130,7 +132,7 @@ struct PoolCounts {
 
 impl<const W: usize> PagePool<W> {
     /// A pool without pages, of so many frames.
-    pub fn new(file: PageFile, frames: u32, pages_max: u32) -> std::io::Result<PagePool<W>> {
+    pub fn new(file: PageFile, frames: u32, pages_max: u32, clock: &Clock) -> std::io::Result<PagePool<W>> {
         debug_assert_eq!(file.page_bytes(), Node::<W>::BYTES);
         Ok(PagePool {
             frames: Frames::reserve(frames)?,
@@ -152,6 +154,7 @@ impl<const W: usize> PagePool<W> {
             restructuring: RwLock::new(()),
             counts: PoolCounts::default(),
             kept: AtomicU32::new(0),
+            clock: clock.clone(),
             file,
         })
     }
@@ -160,12 +163,12 @@ impl<const W: usize> PagePool<W> {
     /// it has published, and by what the checkpoint before it has.
     pub fn open(
         file: PageFile,
-        frames: u32,
-        pages_max: u32,
+        (frames, pages_max): (u32, u32),
         images: &[Option<Saved>],
         (published, older): (Bits, Bits),
+        clock: &Clock,
     ) -> std::io::Result<PagePool<W>> {
-        let pool = PagePool::new(file, frames, pages_max)?;
+        let pool = PagePool::new(file, frames, pages_max, clock)?;
         let (mut numbers, mut current) = (Bits::default(), Bits::default());
         for (page, saved) in (0..).zip(images) {
             if let Some(saved) = saved {
@@ -242,7 +245,7 @@ impl<const W: usize> PagePool<W> {
     /// # Errors
     /// The disk's, and those of an image that is not what it should be; [`NoFrame`] if all pages are pinned.
     pub fn fetch(&self, missing: &MissingPage) -> Result<()> {
-        let _waiting = WaitGuard::enter(&Clock::System, Awaited::Page);
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Page);
         let load = {
             let mut loads = self.loads.lock();
             match loads.get(&missing.page).cloned() {
@@ -265,7 +268,7 @@ impl<const W: usize> PagePool<W> {
             Err(load) => {
                 let mut done = load.done.lock();
                 while !*done {
-                    load.is_done.wait(&mut done);
+                    self.clock.wait(&load.is_done, &mut done, None);
                 }
                 // What went wrong there shows again when this thread tries.
                 Ok(())

@@ -40,7 +40,7 @@ impl<const W: usize> PagePool<W> {
     /// # Errors
     /// Of a write; [`NoFrame::NoneFree`] if no page can leave.
     pub fn make_room(&self, frames: usize) -> Result<()> {
-        let mut buffers = self.leaving.lock();
+        let mut buffers = self.clock.lock(&self.leaving);
         // Those of operate stages may leave before an operation fails: kept leaves keep the pages that lead to them, too.
         let mut held = PIN | KEPT;
         while self.lists.lock().free.len() < frames {
