@@ -281,6 +281,7 @@ impl Options {
             cache_bytes: self.cache_bytes,
             is_read_only: false,
             clock: self.clock.clone(),
+            writes_behind: self.background == Background::Threads,
         }
     }
 

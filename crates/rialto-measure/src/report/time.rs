@@ -77,11 +77,12 @@ impl Measured {
             accounts.iter().find(|account| account.name == procedure).cloned().unwrap_or_default()
         };
         let (begin, end) = (find(&self.metrics.0.procedures), find(&self.metrics.1.procedures));
-        let by_themselves =
-            |account: &ProcedureAccount| account.aborted - account.deadlocks - account.straddling;
+        let by_themselves = |account: &ProcedureAccount| {
+            account.aborted.saturating_sub(account.deadlocks + account.straddling)
+        };
         Grown {
             committed: end.committed - begin.committed,
-            aborted_user: by_themselves(&end) - by_themselves(&begin),
+            aborted_user: by_themselves(&end).saturating_sub(by_themselves(&begin)),
             fetch_io_ns: end.time.fetch_io_ns.unwrap_or(0) - begin.time.fetch_io_ns.unwrap_or(0),
             lock_wait_ns: end.time.lock_wait_ns - begin.time.lock_wait_ns,
             latch_wait_ns: end.time.latch_wait_ns - begin.time.latch_wait_ns,

@@ -85,9 +85,10 @@ impl ProcedureCounters {
     fn add_to(&self, total: &mut ProcedureAccount) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         total.committed += get(&self.committed);
-        total.aborted += get(&self.aborted);
+        // In this order: a run counts among all that were aborted before it counts among some of them.
         total.deadlocks += get(&self.deadlocks);
         total.straddling += get(&self.straddling);
+        total.aborted += get(&self.aborted);
         total.time.lock_wait_ns += get(&self.lock_wait_ns);
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);

@@ -114,8 +114,10 @@ impl SimulatedDisk {
 impl Disk for SimulatedDisk {
     fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
         let inner = self.inner.open(name, open, caching)?;
-        let part =
-            |timing: &Arc<Timing>| Part { place: timing.device.lock().place(name), timing: timing.clone() };
+        let part = |timing: &Arc<Timing>| FilePart {
+            place: timing.device.lock().place(name),
+            timing: timing.clone(),
+        };
         let parts = self.devices_of(name).iter().map(part).collect();
         Ok(Arc::new(SimulatedFile { inner, caching, parts }))
     }
@@ -179,19 +181,19 @@ struct SimulatedFile {
     inner: Arc<dyn File>,
     caching: Caching,
     /// By device.
-    parts: Vec<Part>,
+    parts: Vec<FilePart>,
 }
 
 /// The part of a file that is on a device.
 #[derive(Debug)]
-struct Part {
+struct FilePart {
     place: Arc<Place>,
     timing: Arc<Timing>,
 }
 
 impl SimulatedFile {
     /// Where a request at this offset goes.
-    fn part(&self, offset: u64) -> &Part {
+    fn part(&self, offset: u64) -> &FilePart {
         &self.parts[(offset / PIECE) as usize % self.parts.len()]
     }
 }
@@ -202,7 +204,7 @@ impl File for SimulatedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
-        let (bytes, Part { place, timing }) = (buffer.len() as u64, self.part(offset));
+        let (bytes, FilePart { place, timing }) = (buffer.len() as u64, self.part(offset));
         timing.serve(
             || self.inner.read_at(buffer, offset),
             |device, now| device.submit(now, Request::Read, place.start + offset, bytes),
@@ -210,7 +212,7 @@ impl File for SimulatedFile {
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
-        let (bytes, Part { place, timing }) = (buffer.len() as u64, self.part(offset));
+        let (bytes, FilePart { place, timing }) = (buffer.len() as u64, self.part(offset));
         if self.caching == Caching::Buffered {
             self.inner.write_at(buffer, offset)?;
             if bytes > 0 {
@@ -236,7 +238,7 @@ impl File for SimulatedFile {
             return self.inner.sync();
         }
         let mut synced = Ok(());
-        for Part { place, timing } in &self.parts {
+        for FilePart { place, timing } in &self.parts {
             let dirty = place.take_dirty();
             synced = timing.serve(
                 || synced.and_then(|()| self.inner.sync()),

@@ -66,7 +66,7 @@ fn a_spindle_waits_for_its_sector_and_for_its_arm() {
     let again = time(&clock.clone().into(), || near.read_at(&mut buffer, 4096).unwrap());
     assert!((8.3..8.4).contains(&(again.as_secs_f64() * 1e3)), "{again:?}");
 
-    let spindle = match &disk.timing.device.lock().model {
+    let spindle = match &disk.timings[0].device.lock().model {
         DiskModel::Spindle(spindle) => spindle.clone(),
         DiskModel::Ssd(_) => unreachable!("hdd is a spindle"),
     };
@@ -79,7 +79,7 @@ fn a_spindle_waits_for_its_sector_and_for_its_arm() {
 fn a_spindle_serves_one_at_a_time_and_an_ssd_several() {
     for (name, expected) in [("koda", 8.0..8.1), ("ssd", 1.0..1.6)] {
         let (disk, _) = simulated(name);
-        let mut device = disk.timing.device.lock();
+        let mut device = disk.timings[0].device.lock();
         let one = device.submit(Duration::ZERO, Request::Read, 0, 4096);
         let mut last = one;
         for request in 1..8 {

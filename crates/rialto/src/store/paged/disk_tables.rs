@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ pub(crate) struct PageOptions {
     pub is_read_only: bool,
     /// The clock by which threads wait for pages.
     pub clock: Clock,
+    /// Whether a thread writes pages before their frames are needed.
+    pub writes_behind: bool,
 }
 
 impl Default for PageOptions {
@@ -34,6 +37,7 @@ impl Default for PageOptions {
             cache_bytes: CACHE_BYTES_BY_DEFAULT,
             is_read_only: false,
             clock: Clock::System,
+            writes_behind: false,
         }
     }
 }
@@ -67,6 +71,8 @@ pub(crate) struct DiskTables {
 #[derive(Default)]
 struct DiskTablesState {
     store: Option<Arc<dyn PageStore>>,
+    /// Ends with it.
+    writer: Option<PageWriter>,
     /// All that have pages: also those of transactions in progress, and those that are gone and not freed yet.
     tables: HashMap<HeapId, PagedTable>,
     /// Whether the page file was made while its name is not known to be durable.
@@ -107,6 +113,7 @@ impl DiskTables {
                 .tables
                 .insert(table.heap, PagedTable::of_published(&*store, table, Arc::downgrade(&tables.gone)));
         }
+        state.writer = tables.start_writer(&store);
         state.store = Some(store);
         drop(state);
         tables.are_there.store(true, Ordering::Relaxed);
@@ -117,6 +124,17 @@ impl DiskTables {
         let PageOptions { cache_bytes, is_read_only, clock, .. } = &self.options;
         let (cache_bytes, is_read_only) = (*cache_bytes, *is_read_only);
         PageRoom { disk: &*self.disk, page_bytes, seed: self.seed, cache_bytes, is_read_only, clock }
+    }
+
+    /// The thread that writes behind. Without it, where none can be started, operations make room themselves.
+    fn start_writer(&self, store: &Arc<dyn PageStore>) -> Option<PageWriter> {
+        if !self.options.writes_behind {
+            return None;
+        }
+        let runs = store.clone();
+        let thread =
+            thread::Builder::new().name("rialto-pages".to_owned()).spawn(move || runs.write_behind());
+        thread.ok().map(|thread| PageWriter { store: store.clone(), thread: Some(thread) })
     }
 
     /// The table with this storage.
@@ -161,6 +179,7 @@ impl DiskTables {
                 let store = page_store::create(self.room(self.options.page_bytes))?;
                 self.disk.sync_directory()?;
                 state.is_unnamed = false;
+                state.writer = self.start_writer(&store);
                 state.store.insert(store).clone()
             }
         };
@@ -203,6 +222,22 @@ impl DiskTables {
             store.begin_checkpoint();
         }
         Some(PageCheckpoint { tables: self, store, cut: None, end: CheckpointEnd::GivenUp })
+    }
+}
+
+/// The thread that writes pages before their frames are needed, until this is dropped.
+struct PageWriter {
+    store: Arc<dyn PageStore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for PageWriter {
+    fn drop(&mut self) {
+        self.store.end_write_behind();
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been told.
+            _ = thread.join();
+        }
     }
 }
 

@@ -52,6 +52,12 @@ pub(crate) trait PageStore: Send + Sync {
 
     /// What has happened to the pages, and how many there are.
     fn stats(&self) -> PageStats;
+
+    /// Writes pages and lets them leave when frames become few, until that is ended.
+    fn write_behind(&self);
+
+    /// Ends that.
+    fn end_write_behind(&self);
 }
 
 /// What has happened to the pages of a database since it was opened, and how many there are.
@@ -218,6 +224,14 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
 
     fn abandon_cut(&self, may_be_named: bool) {
         self.0.abandon_cut(may_be_named);
+    }
+
+    fn write_behind(&self) {
+        self.0.write_behind();
+    }
+
+    fn end_write_behind(&self) {
+        self.0.end_write_behind();
     }
 
     fn stats(&self) -> PageStats {

@@ -160,7 +160,7 @@ impl<const W: usize> PagedTree<W> {
                     has_missed = true;
                     self.pool.fetch(&missing)?;
                 }
-                Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.make_room(FRAMES_AT_ONCE)?,
+                Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.get_room(FRAMES_AT_ONCE)?,
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
         }

@@ -20,9 +20,11 @@
 mod checkpoint;
 mod leaving;
 mod pages;
+mod write_behind;
 
 use self::leaving::Buffers;
 pub(crate) use self::pages::Pages;
+use self::write_behind::WriteBehind;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -121,6 +123,7 @@ pub(crate) struct PagePool<const W: usize> {
     kept: AtomicU32,
     /// The clock by which threads wait for pages.
     clock: Clock,
+    write_behind: WriteBehind,
 }
 
 /// What has happened in a pool.
@@ -155,6 +158,7 @@ impl<const W: usize> PagePool<W> {
             counts: PoolCounts::default(),
             kept: AtomicU32::new(0),
             clock: clock.clone(),
+            write_behind: WriteBehind::default(),
             file,
         })
     }
@@ -339,10 +343,17 @@ impl<const W: usize> PagePool<W> {
 
     fn take_frame(&self) -> Result<u32> {
         loop {
-            if let Some(frame) = self.lists.lock().free.pop() {
+            let taken = {
+                let mut lists = self.lists.lock();
+                lists.free.pop().map(|frame| (frame, lists.free.len()))
+            };
+            if let Some((frame, left)) = taken {
+                if left < self.free_wanted() {
+                    self.write_behind.ask();
+                }
                 return Ok(frame);
             }
-            self.make_room(1)?;
+            self.get_room(1)?;
         }
     }
 

@@ -12,7 +12,7 @@ use super::pool::PagePool;
 use super::published::PublishedTable;
 use super::tests::in_use;
 use crate::ids::{HeapId, IndexId, Lsn};
-use crate::io::{MemoryDisk, Open, Random};
+use crate::io::{Clock, MemoryDisk, Open, Random};
 use crate::row::WhichIndex;
 use crate::store::RowLocation;
 use crate::store::tree::{Admit, Batch, Direction, Guard, InsertRow, More, ScanRange, body_words};
@@ -44,7 +44,9 @@ impl TableDisk {
 
     fn new(frames: u32) -> (TableDisk, Arc<PagePool<WORDS>>) {
         let disk = MemoryDisk::new();
-        let pool = Arc::new(PagePool::<WORDS>::new(TableDisk::file(&disk), frames, 1 << 20).unwrap());
+        let pool = Arc::new(
+            PagePool::<WORDS>::new(TableDisk::file(&disk), frames, 1 << 20, &Clock::System).unwrap(),
+        );
         let roots = [(); 4].map(|()| pool.make_root(true).unwrap());
         (TableDisk { disk, roots }, pool)
     }
@@ -357,10 +359,10 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
                 pool.publish_cut();
                 let opened = PagePool::<WORDS>::open(
                     TableDisk::file(&disk.disk),
-                    60,
-                    1 << 20,
+                    (60, 1 << 20),
                     &images,
                     in_use(&images),
+                    &Clock::System,
                 )
                 .unwrap();
                 disk.table_of(&Arc::new(opened), before.len()).check(&before, &format!("{context}, opened"));

@@ -11,7 +11,7 @@ use super::page_file::{PAGE_FILE, PageFile};
 use super::page_map::Saved;
 use super::paged_tree::{PagedTree, RowTree};
 use super::pool::PagePool;
-use crate::io::{Caching, Disk, MemoryDisk, Open, Random};
+use crate::io::{Caching, Clock, Disk, MemoryDisk, Open, Random};
 use crate::store::tree::{
     Admit, Batch, Direction, EntryMarks, Guard, InsertRow, More, NewRow, ScanRange, body_words, row_words_max,
 };
@@ -21,7 +21,7 @@ const WORDS: usize = body_words(PAGE_BYTES);
 
 fn pool(frames: u32) -> Arc<PagePool<WORDS>> {
     let file = PageFile::open(&*MemoryDisk::new(), Open::Create, PAGE_BYTES, 7).unwrap();
-    Arc::new(PagePool::new(file, frames, 1 << 20).unwrap())
+    Arc::new(PagePool::new(file, frames, 1 << 20, &Clock::System).unwrap())
 }
 
 /// The addresses that a checkpoint has published with these images, and none of an older one.
@@ -179,7 +179,7 @@ fn a_tree_that_is_discarded_gives_all_its_pages_back() {
 fn a_damaged_page_is_an_error_that_names_its_place() {
     let disk = MemoryDisk::new();
     let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
-    let pool = Arc::new(PagePool::<WORDS>::new(file, 8, 1 << 20).unwrap());
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 8, 1 << 20, &Clock::System).unwrap());
     let tree = PagedTree::new(pool).unwrap();
     (0..2_000_u32).for_each(|number| _ = insert(&tree, &number.to_be_bytes(), &[1; 100]));
     let file = disk.open(PAGE_FILE, Open::Existing, Caching::Buffered).unwrap();
@@ -280,7 +280,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
     for frames in [8, 40, 400] {
         let disk = MemoryDisk::new();
         let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
-        let pool = Arc::new(PagePool::<WORDS>::new(file, frames, 1 << 20).unwrap());
+        let pool = Arc::new(PagePool::<WORDS>::new(file, frames, 1 << 20, &Clock::System).unwrap());
         let root = pool.make_root(true).unwrap();
         let tree = PagedTree::of_root(root, pool.clone());
         let pages = PageDisk { disk, root };
@@ -321,8 +321,10 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
             change(&mut random, &mut model);
             // A crash at this moment.
             let Some((images, at_cut)) = &published else { continue };
-            let opened =
-                Arc::new(PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, images, in_use(images)).unwrap());
+            let opened = Arc::new(
+                PagePool::<WORDS>::open(pages.file(), (30, 1 << 20), images, in_use(images), &Clock::System)
+                    .unwrap(),
+            );
             let found = PagedTree::of_root(pages.root, opened);
             assert_eq!(
                 all(&found, Direction::Forward),
@@ -341,7 +343,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
 fn a_checkpoint_goes_on_beside_changes() {
     let disk = MemoryDisk::new();
     let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
-    let pool = Arc::new(PagePool::<WORDS>::new(file, 30, 1 << 20).unwrap());
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 30, 1 << 20, &Clock::System).unwrap());
     let root = pool.make_root(true).unwrap();
     let tree = PagedTree::of_root(root, pool.clone());
     let pages = PageDisk { disk, root };
@@ -374,7 +376,14 @@ fn a_checkpoint_goes_on_beside_changes() {
             let images = pool.write_cut().unwrap();
             pool.publish_cut();
             let opened = Arc::new(
-                PagePool::<WORDS>::open(pages.file(), 30, 1 << 20, &images, in_use(&images)).unwrap(),
+                PagePool::<WORDS>::open(
+                    pages.file(),
+                    (30, 1 << 20),
+                    &images,
+                    in_use(&images),
+                    &Clock::System,
+                )
+                .unwrap(),
             );
             let found = PagedTree::of_root(pages.root, opened);
             for number in 0..KEYS {

@@ -55,7 +55,7 @@ impl<const W: usize> PagePool<W> {
     }
 
     /// `held` are the kinds of pins that keep a page where it is.
-    fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
+    pub(super) fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
         let (mut kept, mut leaving) = (Vec::new(), Vec::new());
         let (mut freed, mut is_busy) = (0, false);
         let most = self.frames.count() as usize;
@@ -136,6 +136,7 @@ impl<const W: usize> PagePool<W> {
         let mut lists = self.lists.lock();
         lists.replacement.leave(victim, page);
         lists.free.push(victim.frame);
+        self.write_behind.freed.notify_all();
     }
 
     /// Writes pages, and lets them leave. Those that have changed meanwhile, or are used, go to `kept`.
@@ -201,7 +202,7 @@ impl<const W: usize> PagePool<W> {
 }
 
 /// What became of the pages that were to leave together.
-enum Round {
+pub(super) enum Round {
     SomeLeft,
     /// None left, and some only because a thread was using them.
     SomeBusy,

@@ -1,0 +1,159 @@
+//! Write-behind: a thread writes pages that have changed, and lets pages leave, before their frames are needed. So an operation that
+//! needs a frame seldom waits for a write.
+//!
+//! Invariant: nobody depends on it. An operation that does not get a frame in [`PATIENCE`] makes room itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::leaving::Round;
+use super::{KEPT, PIN, PagePool};
+use crate::error::Result;
+
+/// The part of the frames that is to be free, and the most of them.
+const FREE: usize = 64;
+const FREE_MAX: usize = 256;
+/// How long an operation waits for a frame that the thread is to free.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// What the thread and those that need frames tell each other.
+#[derive(Debug, Default)]
+pub(super) struct WriteBehind {
+    state: Mutex<WriteBehindState>,
+    /// There is something to do for the thread.
+    asked: Condvar,
+    /// So that a frame that is taken costs no lock of its own.
+    is_asked: AtomicBool,
+    /// A frame has become free; beside the mutex of the pool's lists.
+    pub freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WriteBehindState {
+    /// Whether the thread runs.
+    runs: bool,
+    is_asked: bool,
+    ends: bool,
+}
+
+impl WriteBehind {
+    /// Has the thread free some frames.
+    pub fn ask(&self) {
+        if !self.is_asked.swap(true, Ordering::Relaxed) {
+            self.state.lock().is_asked = true;
+            self.asked.notify_one();
+        }
+    }
+
+    fn runs(&self) -> bool {
+        self.state.lock().runs
+    }
+
+    /// Returns when the thread is asked to free frames; false: it is to end.
+    fn await_work(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.is_asked && !state.ends {
+            self.asked.wait(&mut state);
+        }
+        state.is_asked = false;
+        self.is_asked.store(false, Ordering::Relaxed);
+        !state.ends
+    }
+
+    fn ends(&self) -> bool {
+        self.state.lock().ends
+    }
+}
+
+impl<const W: usize> PagePool<W> {
+    /// How many frames are to be free.
+    pub(super) fn free_wanted(&self) -> usize {
+        (self.frames.count() as usize / FREE).min(FREE_MAX)
+    }
+
+    /// Frees frames when they become few. Returns after [`PagePool::end_write_behind`].
+    pub fn write_behind(&self) {
+        self.write_behind.state.lock().runs = true;
+        while self.write_behind.await_work() {
+            // What goes wrong here shows again where an operation makes room itself.
+            while self.has_few_free()
+                && !self.write_behind.ends()
+                && self.free_some().is_ok_and(|freed| freed)
+            {}
+        }
+        self.write_behind.state.lock().runs = false;
+    }
+
+    /// Ends the thread.
+    pub fn end_write_behind(&self) {
+        self.write_behind.state.lock().ends = true;
+        self.write_behind.asked.notify_one();
+    }
+
+    fn has_few_free(&self) -> bool {
+        self.lists.lock().free.len() < 2 * self.free_wanted()
+    }
+
+    /// One round. False: no page could leave.
+    fn free_some(&self) -> Result<bool> {
+        let mut buffers = self.leaving.lock();
+        let round = self.let_some_leave(&mut buffers, PIN | KEPT)?;
+        Ok(matches!(round, Round::SomeLeft))
+    }
+
+    /// Returns when so many frames are free, for a moment.
+    ///
+    /// # Errors
+    /// As [`PagePool::make_room`].
+    pub fn get_room(&self, frames: usize) -> Result<()> {
+        if self.write_behind.runs() {
+            self.write_behind.ask();
+            let mut lists = self.lists.lock();
+            let is_room = |free: usize| free >= frames;
+            if is_room(lists.free.len()) {
+                return Ok(());
+            }
+            let waited = self.write_behind.freed.wait_for(&mut lists, PATIENCE);
+            if !waited.timed_out() && is_room(lists.free.len()) {
+                return Ok(());
+            }
+        }
+        self.make_room(frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Clock, MemoryDisk, Open};
+    use crate::store::paged::page_file::PageFile;
+    use crate::store::tree::body_words;
+
+    const WORDS: usize = body_words(4_096);
+
+    #[test]
+    fn frames_are_freed_before_they_are_needed_until_it_ends() {
+        let file = PageFile::open(&*MemoryDisk::new(), Open::Create, 4_096, 1).unwrap();
+        let pool = PagePool::<WORDS>::new(file, 512, 1 << 20, &Clock::System).unwrap();
+        assert_eq!(pool.free_wanted(), 8);
+        std::thread::scope(|scope| {
+            scope.spawn(|| pool.write_behind());
+            for _ in 0..5_000 {
+                pool.make_root(true).unwrap();
+            }
+            // The last pages have asked for the next ones to leave.
+            pool.write_behind.ask();
+            while pool.has_few_free() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            pool.end_write_behind();
+        });
+        assert!(!pool.write_behind.runs());
+        let (pages, images) = pool.pages_and_images();
+        assert!(pages == 5_000 && images > 4_000, "{pages} pages, {images} images");
+        // Without it they make room themselves.
+        (0..1_000).for_each(|_| _ = pool.make_root(true).unwrap());
+    }
+}
