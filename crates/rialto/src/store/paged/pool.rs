@@ -47,8 +47,9 @@ use crate::fault_injection;
 use crate::io::{AlignedBuffer, Clock};
 use crate::store::tree::{LatchedNode, Leaf, Node};
 
-/// The most pages that are written at a time.
+/// The most pages that are written at a time: by write-behind and by checkpoints; and by an operation that makes room itself.
 const WRITTEN_TOGETHER: usize = 32;
+const WRITTEN_FOR_ROOM: usize = 8;
 
 /// What a pin adds to [`Node::pins`], and what one that keeps a page for an operate stage adds.
 const PIN: u64 = 1;
@@ -107,7 +108,7 @@ pub(crate) struct PagePool<const W: usize> {
     file: PageFile,
     lists: Mutex<PoolLists>,
     loads: Mutex<HashMap<PageId, Arc<PageLoad>>>,
-    /// One thread at a time lets pages leave; others that need a frame wait for it.
+    /// One operation at a time lets pages leave; others that need a frame wait for it.
     leaving: Mutex<Buffers>,
     read_buffers: Mutex<Vec<AlignedBuffer>>,
     /// Of the replacement, for uses.
@@ -147,9 +148,7 @@ impl<const W: usize> PagePool<W> {
                 numbers: PageNumbers::default(),
             }),
             loads: Mutex::new(HashMap::new()),
-            leaving: Mutex::new(Buffers {
-                images: AlignedBuffer::zeroed(WRITTEN_TOGETHER * Node::<W>::BYTES),
-            }),
+            leaving: Mutex::new(Buffers::of(WRITTEN_FOR_ROOM, Node::<W>::BYTES)),
             read_buffers: Mutex::new(Vec::new()),
             tick: AtomicU8::new(0),
             cut: AtomicU64::new(1),

@@ -7,7 +7,7 @@ use super::super::frames::Frames;
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
-use super::{KEPT, NoFrame, PIN, PagePool, WRITTEN_TOGETHER};
+use super::{KEPT, NoFrame, PIN, PagePool};
 use crate::error::Result;
 use crate::fault_injection;
 use crate::io::AlignedBuffer;
@@ -15,7 +15,14 @@ use crate::store::tree::{LatchedNode, Node};
 
 /// For the pages that are written together.
 pub(super) struct Buffers {
-    pub(super) images: AlignedBuffer,
+    images: AlignedBuffer,
+}
+
+impl Buffers {
+    /// For so many pages of so many bytes.
+    pub(super) fn of(pages: usize, bytes: usize) -> Buffers {
+        Buffers { images: AlignedBuffer::zeroed(pages * bytes) }
+    }
 }
 
 /// A page that is written to leave.
@@ -59,7 +66,8 @@ impl<const W: usize> PagePool<W> {
         let (mut kept, mut leaving) = (Vec::new(), Vec::new());
         let (mut freed, mut is_busy) = (0, false);
         let most = self.frames.count() as usize;
-        while freed + leaving.len() < WRITTEN_TOGETHER.min(most.div_ceil(4)) && kept.len() < most {
+        let together = buffers.images.len() / Node::<W>::BYTES;
+        while freed + leaving.len() < together.min(most.div_ceil(4)) && kept.len() < most {
             let Some(victim) = self.lists.lock().replacement.victim(&self.frames) else { break };
             match self.try_leave(victim, buffers, (leaving.len(), held)) {
                 Leave::Left => freed += 1,

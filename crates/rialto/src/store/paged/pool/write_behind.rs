@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::leaving::Round;
-use super::{KEPT, PIN, PagePool};
+use super::leaving::{Buffers, Round};
+use super::{KEPT, PIN, PagePool, WRITTEN_TOGETHER};
 use crate::error::Result;
+use crate::store::tree::Node;
 
 /// The part of the frames that is to be free, and the most of them.
 const FREE: usize = 64;
 const FREE_MAX: usize = 256;
 /// How long an operation waits for a frame that the thread is to free.
-const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// What the thread and those that need frames tell each other.
 #[derive(Debug, Default)]
@@ -75,12 +76,13 @@ impl<const W: usize> PagePool<W> {
 
     /// Frees frames when they become few. Returns after [`PagePool::end_write_behind`].
     pub fn write_behind(&self) {
+        let mut buffers = Buffers::of(WRITTEN_TOGETHER, Node::<W>::BYTES);
         self.write_behind.state.lock().runs = true;
         while self.write_behind.await_work() {
             // What goes wrong here shows again where an operation makes room itself.
             while self.has_few_free()
                 && !self.write_behind.ends()
-                && self.free_some().is_ok_and(|freed| freed)
+                && self.free_some(&mut buffers).is_ok_and(|freed| freed)
             {}
         }
         self.write_behind.state.lock().runs = false;
@@ -97,9 +99,8 @@ impl<const W: usize> PagePool<W> {
     }
 
     /// One round. False: no page could leave.
-    fn free_some(&self) -> Result<bool> {
-        let mut buffers = self.leaving.lock();
-        let round = self.let_some_leave(&mut buffers, PIN | KEPT)?;
+    fn free_some(&self, buffers: &mut Buffers) -> Result<bool> {
+        let round = self.let_some_leave(buffers, PIN | KEPT)?;
         Ok(matches!(round, Round::SomeLeft))
     }
 
