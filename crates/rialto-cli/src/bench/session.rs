@@ -23,7 +23,7 @@ use rialto_measure::text::{say, seconds, thousands};
 use rialto_workloads::data::ShapeError;
 use rialto_workloads::workload::{Audited, Verdict};
 
-use super::args::{BenchArgs, DiskName, LoggingName, Rate};
+use super::args::{BenchArgs, DiskName, LoggingName, Rate, ResidenceName};
 use crate::args::DurabilityName;
 
 /// The shortest warm-up: the growth of the run is judged by it.
@@ -37,6 +37,8 @@ pub const PROBE_MAX: Duration = Duration::from_secs(3);
 const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
 /// Copies of memory on disk: two backups.
 const BACKUPS: f64 = 2.0;
+/// Bytes of the page file for each byte of rows, about.
+const PAGE_PLACES: f64 = 2.0;
 
 /// A workload with its data, open.
 pub struct Opened<W: Audited> {
@@ -329,11 +331,17 @@ impl<W: Audited> Session<'_, W> {
     /// What can run out, and how fast.
     fn rooms(&self, metrics: &Metrics, log_bytes: f64) -> Vec<Room> {
         let per_transaction = self.workload.memory_per_transaction();
-        let mut rooms = vec![Room {
-            what: "memory for tables (--memory-bytes)".to_owned(),
-            free: metrics.memory_limit.saturating_sub(metrics.memory_used),
-            bytes_per_transaction: per_transaction,
-        }];
+        let is_in_memory = self.args.residence == ResidenceName::Memory;
+        let mut rooms = Vec::new();
+        if is_in_memory {
+            rooms.push(Room {
+                what: "memory for tables (--memory-bytes)".to_owned(),
+                free: metrics.memory_limit.saturating_sub(metrics.memory_used),
+                bytes_per_transaction: per_transaction,
+            });
+        }
+        // Two backups of what is in memory; pages that are superseded, and places of others.
+        let copies = if is_in_memory { BACKUPS } else { PAGE_PLACES };
         if self.options.checkpoint == Checkpointing::None {
             rooms.push(Room {
                 what: "the log (--log-bytes-max), which --checkpoint none never frees,".to_owned(),
@@ -345,12 +353,13 @@ impl<W: Audited> Session<'_, W> {
             None => rooms.extend(memory_available().map(|free| Room {
                 what: "the machine's memory, where the disk is too,".to_owned(),
                 free,
-                bytes_per_transaction: per_transaction * (1.0 + BACKUPS) + log_bytes,
+                bytes_per_transaction: per_transaction * (f64::from(u8::from(is_in_memory)) + copies)
+                    + log_bytes,
             })),
             Some(path) => rooms.extend(rustix::fs::statvfs(&path).ok().map(|system| Room {
                 what: format!("the file system of {}", path.display()),
                 free: (system.f_bavail * system.f_frsize).saturating_sub(self.options.log_bytes_max),
-                bytes_per_transaction: per_transaction * BACKUPS,
+                bytes_per_transaction: per_transaction * copies,
             })),
         }
         rooms

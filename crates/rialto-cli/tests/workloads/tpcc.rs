@@ -102,6 +102,52 @@ fn a_directory_is_used_again_and_one_of_another_shape_is_refused() {
     }
 }
 
+/// On a virtual machine the same command gives the same figures; with several strategies the data is consistent.
+#[test]
+fn virtual_seconds_are_the_same_each_time() {
+    let virtually = |more: &[&str]| {
+        let mut all = vec!["--disk", "sim:charm", "--residence", "disk", "--page-bytes", "4096"];
+        all.extend(["--durability", "memory", "--checkpoint", "none", "--cache-bytes", "4194304"]);
+        all.extend([
+            "--customers",
+            "200",
+            "--items",
+            "5000",
+            "--warmup",
+            "5",
+            "--seconds",
+            "20",
+            "--clients",
+            "4",
+        ]);
+        all.extend(more);
+        let mut json = json(&succeeds(small(&all)));
+        assert_eq!(at(&json, "consistent"), &Json::from(true));
+        assert!(number(&json, "committed") > 500.0, "{json}");
+        // Of the machine that it really runs on.
+        for real in ["machine", "context_switches_per_txn", "wakes_per_txn", "instructions_per_txn"] {
+            json.as_object_mut().unwrap().remove(real);
+        }
+        json
+    };
+    let figures =
+        ["committed", "latency_us", "procedures", "page_reads", "hit_ratio", "two_stage", "time_us_per_txn"];
+    let (one, other) = (virtually(&[]), virtually(&[]));
+    for figure in figures {
+        assert_eq!(at(&one, figure), at(&other, figure), "{figure}");
+    }
+    let reads = number(&one, "time_us_per_txn.fetch_io");
+    assert!(reads > 100.0, "a disk of 5400 rpm: {one}");
+    let other = virtually(&["--seed", "2", "--two-stage", "2pl", "--locks", "central"]);
+    assert_ne!(at(&one, "committed"), at(&other, "committed"));
+    assert!(number(&other, "lock_held_io_waits") > number(&one, "lock_held_io_waits"), "{other}");
+    let slower = virtually(&["--run-us", "30000"]);
+    assert!(number(&slower, "committed") < 0.5 * number(&one, "committed"), "{slower}");
+    let refused = small(&["--disk", "sim:charm"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("takes --residence disk"), "{}", stderr(&refused));
+}
+
 #[test]
 fn what_does_not_fit_is_refused_with_what_would() {
     let grows = small(&["--disk", "memory", "--seconds", "900000", "--rate", "1000"]);

@@ -196,7 +196,7 @@ const CLIENTS_SPARE: usize = 16;
 impl BenchArgs {
     /// Whether the run is on a virtual machine: its seconds are virtual ones.
     pub fn is_virtual(&self) -> bool {
-        self.disk == DiskName::Simulated("charm".to_owned())
+        self.workload != WorkloadName::Commit && self.disk == DiskName::Simulated("charm".to_owned())
     }
 
     /// The processor time of a run of a transaction, on a virtual machine.

@@ -105,6 +105,12 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --two-stage tste", "--residence disk"),
         ("tpcb --residence disk --engine data-oriented --two-stage tste", "--engine conventional"),
         ("tpcb --residence disk --logging transaction --checkpoint none", "--logging value"),
+        ("tpcb --run-us 5", "--disk sim:charm"),
+        ("tpcb --disk sim:charm --residence disk", "--durability memory"),
+        (
+            "tpcb --disk sim:charm --residence disk --durability memory --checkpoint none --rate 5",
+            "without --rate",
+        ),
         ("tpcb --seconds 0", "--seconds"),
         ("tpcb --scale 10 --accounts 9", "--accounts 10"),
         ("tpcb --clients 100 --in-flight 1000", "--in-flight 1000"),
