@@ -130,7 +130,7 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use foreign::Progress;
 pub use ids::{HeapId, IndexId, Lsn, TableId};
-pub use isolate::LockPolicy;
+pub use isolate::{LockGrain, LockPolicy};
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
 pub use options::{Background, Options};

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk};
-use crate::isolate::{LockManager, LockOptions};
+use crate::isolate::{Grains, LockGrain, LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -33,6 +33,7 @@ use crate::recovery::{
     Calls, OpenError, Recovered, Recovery, RecoveryPages, RecoveryRates, RecoveryReport, Room, memory,
     recover_either, within_memory,
 };
+use crate::row::WhichIndex;
 use crate::store::Budget;
 use crate::store::memory::image::seed_of;
 use crate::store::memory::load_file::LoadFileReader;
@@ -148,6 +149,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             straddling_hints: options.straddling_hints,
         },
     });
+    if options.lock_grain == LockGrain::Page {
+        core.locks.set_grains(grains(&core)?);
+    }
     let runtime = Arc::new(Runtime {
         core: core.clone(),
         procedures,
@@ -659,4 +663,18 @@ impl Drop for Handle {
             drop(ManuallyDrop::into_inner(kept));
         }
     }
+}
+
+/// What is locked together, where locks are on pages: found from the pages as they are.
+fn grains(core: &Core) -> Result<Grains> {
+    let mut leaves = Vec::new();
+    for table in core.storage.catalog.all() {
+        let version = table.version();
+        let Some(pages) = version.store.pages() else { continue };
+        let secondary = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
+        for which in std::iter::once(WhichIndex::Primary).chain(secondary) {
+            leaves.push((version.index_id(which), pages.ends_of_leaves(which)?));
+        }
+    }
+    Ok(Grains::of_leaves(leaves))
 }

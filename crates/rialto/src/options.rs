@@ -11,6 +11,7 @@ use crate::commit::sweep_side::STRADDLING_RETRIES_MAX;
 use crate::engine::{Engine, Procedure};
 use crate::foreign::Progress;
 use crate::io::{Caching, Clock};
+use crate::isolate::LockGrain;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
@@ -42,8 +43,11 @@ pub struct Options {
     /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
     /// database without such tables; the pages of others keep their size.
     pub page_bytes: usize,
-    /// How transactions on disk-resident tables read pages that are not in memory: Charm's strategies. HTSTE by default.
+    /// When the conventional engine reads pages of disk-resident tables that are not in memory; HTSTE by default. The data-oriented
+    /// engine reads them when it comes to them, whatever this is.
     pub two_stage: TwoStage,
+    /// How much a lock on a row of a disk-resident table locks: the row, by default.
+    pub lock_grain: LockGrain,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
     /// The procedures that are registered before recovery, so that recovery can run calls in the log again
@@ -204,6 +208,7 @@ impl Default for Options {
             cache_bytes: CACHE_BYTES_BY_DEFAULT,
             page_bytes: PAGE_BYTES_BY_DEFAULT,
             two_stage: TwoStage::default(),
+            lock_grain: LockGrain::default(),
             logging: Logging::Value,
             procedures: Vec::new(),
             check_determinism: false,
@@ -366,6 +371,9 @@ impl Options {
                     executors.threads
                 ));
             }
+        }
+        if self.lock_grain == LockGrain::Page && self.engine != Engine::central() {
+            return Some("lock_grain is Page: expected Engine::central(), or lock_grain Record".to_owned());
         }
         if matches!(self.clock, Clock::Virtual(_)) && self.background == Background::Threads {
             return Some(

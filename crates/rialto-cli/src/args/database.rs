@@ -8,8 +8,8 @@ use rialto::backup::Archive;
 use rialto::{Engine, Executors, Options};
 
 use super::{
-    CheckpointName, DurabilityName, EngineName, GroupCommitArgs, HandOverName, LocksName, LogWritesArgs,
-    MemoryArgs, PageArgs, seconds,
+    CheckpointName, DurabilityName, EngineName, GroupCommitArgs, HandOverName, LockGrainName, LocksName,
+    LogWritesArgs, MemoryArgs, PageArgs, seconds,
 };
 
 /// How a database is opened.
@@ -23,7 +23,7 @@ pub struct DatabaseArgs {
     pub engine: EngineName,
     /// Where the conventional engine keeps its locks [default: thin]
     #[arg(long, value_enum)]
-    locks: Option<LocksName>,
+    pub locks: Option<LocksName>,
     /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default:
     /// 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -106,6 +106,11 @@ impl DatabaseArgs {
                      available: --engine conventional"
                         .to_owned(),
                 );
+            }
+            _ if self.pages.lock_grain == Some(LockGrainName::Page)
+                && self.locks != Some(LocksName::Central) =>
+            {
+                return Some("--lock-grain page does not apply without --locks central".to_owned());
             }
             EngineName::DataOriented if self.pages.two_stage.is_some() => {
                 return Some(

@@ -13,7 +13,9 @@ pub use self::database::DatabaseArgs;
 pub use self::group_commit::GroupCommitArgs;
 pub use self::log_writes::LogWritesArgs;
 pub use self::memory::MemoryArgs;
-pub use self::names::{CheckpointName, DurabilityName, EngineName, HandOverName, LocksName, TwoStageName};
+pub use self::names::{
+    CheckpointName, DurabilityName, EngineName, HandOverName, LockGrainName, LocksName, TwoStageName,
+};
 pub use self::pages::PageArgs;
 
 /// Seconds on the command line.

@@ -1,7 +1,7 @@
 //! The values that options of a database take by name.
 
 use clap::ValueEnum;
-use rialto::{Checkpointing, Durability, HandOver, Locks, TwoStage};
+use rialto::{Checkpointing, Durability, HandOver, LockGrain, Locks, TwoStage};
 
 /// An engine that runs transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,6 +83,24 @@ impl From<TwoStageName> for TwoStage {
             TwoStageName::Otste => TwoStage::Otste,
             TwoStageName::Htste => TwoStage::Htste,
             TwoStageName::Adaptive => TwoStage::Adaptive,
+        }
+    }
+}
+
+/// How much a lock on a row of a disk-resident table locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LockGrainName {
+    /// The row
+    Record,
+    /// About as many neighbours as are in a page, as in Charm's paper; found from the pages at the opening
+    Page,
+}
+
+impl From<LockGrainName> for LockGrain {
+    fn from(name: LockGrainName) -> LockGrain {
+        match name {
+            LockGrainName::Record => LockGrain::Record,
+            LockGrainName::Page => LockGrain::Page,
         }
     }
 }

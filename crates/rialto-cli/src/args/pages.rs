@@ -3,7 +3,7 @@
 use clap::Args;
 use rialto::Options;
 
-use super::TwoStageName;
+use super::{LockGrainName, TwoStageName};
 
 /// The sizes that pages may have, in bytes.
 const SIZES: [usize; 5] = [4_096, 8_192, 16_384, 32_768, 65_536];
@@ -20,6 +20,9 @@ pub struct PageArgs {
     /// How transactions of the conventional engine read pages that are not in memory [default: htste]
     #[arg(long, value_enum)]
     pub two_stage: Option<TwoStageName>,
+    /// With --locks central: how much a lock on a row of a disk-resident table locks [default: record]
+    #[arg(long, value_enum)]
+    pub lock_grain: Option<LockGrainName>,
 }
 
 impl PageArgs {
@@ -29,6 +32,7 @@ impl PageArgs {
             (self.cache_bytes.is_some(), "--cache-bytes"),
             (self.page_bytes.is_some(), "--page-bytes"),
             (self.two_stage.is_some(), "--two-stage"),
+            (self.lock_grain.is_some(), "--lock-grain"),
         ];
         options.into_iter().filter(|(given, _)| *given).map(|(_, option)| option)
     }
@@ -39,6 +43,7 @@ impl PageArgs {
             cache_bytes: self.cache_bytes.unwrap_or(options.cache_bytes),
             page_bytes: self.page_bytes.unwrap_or(options.page_bytes),
             two_stage: self.two_stage.map_or(options.two_stage, Into::into),
+            lock_grain: self.lock_grain.map_or(options.lock_grain, Into::into),
             ..options
         }
     }

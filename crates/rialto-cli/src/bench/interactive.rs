@@ -20,7 +20,7 @@ use super::session::{self, Opened};
 pub fn run(
     args: &BenchArgs,
     out: &mut dyn Write,
-    open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(CardServers, bool), ShapeError>,
+    open: impl Fn(&Database, &mut dyn FnMut(&str)) -> Result<(CardServers, bool), ShapeError>,
 ) -> Result<bool, RunError> {
     let Opened { database, workload: servers, audit, .. } = session::open(args, open)?;
     say("one request a line; \"help\" lists them");

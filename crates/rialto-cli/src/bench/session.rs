@@ -8,7 +8,7 @@ use std::time::Duration;
 use rialto::engine::servers::TransactionServerStats;
 use rialto::io::{Caching, Clock, Disk, FileDisk, MemoryDisk, Processor, SimulatedDisk};
 use rialto::recovery::RecoveryReport;
-use rialto::{Background, Checkpointing, Database, Metrics, Options};
+use rialto::{Background, Checkpointing, Database, LockGrain, Metrics, Options};
 use rialto_measure::RunError;
 use rialto_measure::calibrate::{Calibrator, Slice, Spells};
 use rialto_measure::counters::{Counters, Counts};
@@ -57,7 +57,7 @@ pub struct Opened<W: Audited> {
 /// Opens the disk, the database on it and the workload in that by `open`, and verifies what is there.
 pub fn open<W: Audited>(
     args: &BenchArgs,
-    open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
+    open: impl Fn(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
 ) -> Result<Opened<W>, RunError> {
     args.database.memory.warn();
     let machine = args.is_virtual().then(|| Processor::new(args.run_time()));
@@ -65,8 +65,8 @@ pub fn open<W: Audited>(
     let disk = open_disk(args, args.directory().as_deref(), clock.clone())?;
     let mut options = Options { clock, ..args.options() };
     if args.is_virtual() {
-        let run = seconds(args.run_time());
-        say(&format!("virtual seconds; each run of a transaction takes {run} of one processor"));
+        let run = args.run_time().as_micros();
+        say(&format!("virtual seconds; each run of a transaction takes {run} us of one processor"));
         // Nothing depends on the machine's time.
         options.background = Background::Driven;
         options.log_writes = Some(Caching::Direct);
@@ -79,12 +79,23 @@ pub fn open<W: Audited>(
     options.progress = Some(Arc::new(|text: &str| say(&format!("  {text}"))));
     let data = args.directory().map(|path| absolute(&path));
     let place = data.clone().unwrap_or_else(|| disk.describe());
-    let database = Database::open_on(disk.clone(), options.clone())
-        .map_err(|cause| RunError::Open { data: place.clone(), cause })?;
+    let open_database = |options: &Options| {
+        Database::open_on(disk.clone(), options.clone())
+            .map_err(|cause| RunError::Open { data: place.clone(), cause })
+    };
+    let mut database = open_database(&options)?;
     for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
         say(&format!("warning: {place}: {warning}"));
     }
-    let workload = open_workload(open(&database, &mut |text| say(&format!("  {text}"))), &place)?;
+    let mut opened = open(&database, &mut |text| say(&format!("  {text}")));
+    if options.lock_grain == LockGrain::Page && matches!(opened, Ok((_, false))) {
+        // What is locked together is found from the pages at the opening.
+        drop(opened);
+        database.close().map_err(RunError::during("closing the database"))?;
+        database = open_database(&options)?;
+        opened = open(&database, &mut |_| ());
+    }
+    let workload = open_workload(opened, &place)?;
     let audit = workload.audit().map_err(RunError::during("reading the tables"))?;
     let found = workload.verdict(&audit, &audit, 0..=0);
     if !found.consistent {
@@ -103,7 +114,7 @@ pub fn open<W: Audited>(
 pub fn run_on_tables<W: Audited>(
     args: &BenchArgs,
     out: &mut dyn Write,
-    open_workload: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
+    open_workload: impl Fn(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
 ) -> Result<bool, RunError> {
     let counters = Counters::open();
     let Opened { disk, data, options, database, machine, workload, audit } = open(args, open_workload)?;

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Moment, Scheduler, VirtualClock, number_thread};
 
-/// How often a thread looks in vain for what it waits for, until another one does something or time passes: a thread's first
-/// look may change what another one waits for.
+/// How often a waiting thread gets the turn to check what it waits for, until another one has done something or time has passed:
+/// a first check may change what another thread waits for.
 const LOOKS: u32 = 2;
 
 thread_local! {
@@ -17,9 +17,9 @@ thread_local! {
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// One processor on a virtual clock: threads run one at a time, each until it waits, in the order in which they began to
+/// One processor on a virtual clock, for deterministic simulation: threads run one at a time, each until it waits, in the order in which they began to
 /// wait. When all of them wait the clock moves to the first moment that one of them waits for. So the same threads do the same in
-/// the same order, at the same times.
+/// the same order, at the same times. The threads may block by the clock alone: what waits otherwise keeps its turn for ever.
 pub struct Processor {
     state: Mutex<State>,
 }
@@ -36,7 +36,7 @@ struct State {
     turn: Option<usize>,
     /// Waits so far.
     waits: u64,
-    /// All wait, and none until a moment.
+    /// All threads wait, and none has a deadline.
     is_stuck: bool,
 }
 
@@ -73,7 +73,7 @@ impl Processor {
     /// Runs these threads to their ends, and beside them `here`, on the calling thread.
     ///
     /// # Panics
-    /// With the panic of one of them; if all of them wait for each other.
+    /// If one of them panics; if all of them wait for each other.
     pub fn run<'a>(
         &self,
         clock: &VirtualClock,

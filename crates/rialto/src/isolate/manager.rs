@@ -1,5 +1,6 @@
 //! The lock manager: owners, waits, and release.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::central::head::{Head, Heads, WaitOutcome};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Searches;
+use super::grain::Grains;
 use super::intent::WantedTables;
 use super::local::LocalTables;
 use super::mode::{Acquired, LockMode};
@@ -60,6 +62,8 @@ pub struct LockManager {
     born: Moment,
     /// The seed of the hashes of keys.
     seed: u64,
+    /// Keys that are locked together, if there are some.
+    grains: OnceLock<Grains>,
 }
 
 /// How many owners wait for locks.
@@ -123,6 +127,7 @@ impl LockManager {
             shutdown: AtomicBool::new(false),
             born: options.clock.now(),
             seed: seed::draw(),
+            grains: OnceLock::new(),
             options,
         }
     }
@@ -130,7 +135,16 @@ impl LockManager {
     /// The name of `key` in `index`, for this manager.
     #[inline]
     pub fn name(&self, index: IndexId, key: &[u8]) -> LockName {
+        if let Some(grains) = self.grains.get() {
+            let granule = grains.of_key(index, key);
+            return LockName { index, hash: xxh3_64_with_seed(&granule, self.seed) };
+        }
         LockName { index, hash: xxh3_64_with_seed(key, self.seed) }
+    }
+
+    /// From now on these keys are locked together. No transaction has begun yet.
+    pub(crate) fn set_grains(&self, grains: Grains) {
+        assert!(self.grains.set(grains).is_ok(), "they are set once");
     }
 
     /// The present moment, by the clock of its options.

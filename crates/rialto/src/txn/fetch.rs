@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!
-//! - **The fetch stage changes nothing that others see.** What the body writes goes into the write set, whole rows only, with
-//!   nothing reserved, entered or claimed; the stage ends with an abort.
+//! - **The fetch stage changes nothing that others see.** What the body writes goes into the write set, as whole rows. The stage
+//!   makes no placeholder in an index, reserves no space and marks no entry; it ends with an abort.
 //! - **It waits for no lock and holds none but intentions to read** (I6). These keep the definitions of the tables that it reads.
 //!   They conflict with a lock on a whole table for a definition, or for changes, alone. Any other lock request is refused, and so
 //!   ends the stage: the next stage makes it.
@@ -11,7 +11,7 @@
 //!   ever sees; its result, its errors and its panics are dropped, and it has a budget.
 //! - It sees its own writes by key, and in scans those of rows that were there before.
 //!
-//! An index entry that the operate stage will make or give up is looked up here. So its page comes into memory.
+//! The stage also looks up the index entries that the operate stage will insert or remove, so that their pages come into memory.
 
 use std::cell::Cell;
 

@@ -1,8 +1,8 @@
 //! Two-stage execution of the statements of a transaction whose body the kernel does not run: that of a handle.
 //!
 //! The transaction may hold locks of earlier statements, and have written. The fetch stage of a statement reads its pages without
-//! further locks, and is taken back to where the transaction was. I/O of a fetch stage under locks of earlier statements cannot be
-//! helped: between two statements the caller decides. A statement does not convert: at its first missing page it could not give up
+//! further locks, and is taken back to where the transaction was. I/O of a fetch stage under locks of earlier statements is
+//! unavoidable: between two statements the caller decides. A statement does not convert: at its first missing page it could not give up
 //! the locks of those before it.
 
 use super::context::Context;
@@ -20,7 +20,8 @@ impl Transaction<'_> {
     /// memory until the next call, or the end of the transaction. `tables` are those that the statement uses.
     ///
     /// This does nothing where it is of no use: in the body of [`Database::transact`](crate::Database::transact), which has stages
-    /// of its own; if none of the tables is disk-resident; on the data-oriented engine; and where [`Options::two_stage`] has it so.
+    /// of its own; if none of the tables is disk-resident; on the data-oriented engine; after a definition in the same transaction; and
+    /// where the strategy of the moment is not TSTE ([`Options::two_stage`]). So the caller runs the statement in any case.
     ///
     /// ```
     /// # fn statement(db: &rialto::Database, table: &rialto::Table) -> rialto::Result<()> {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use clap::{Args, Parser};
 use rialto::io::Caching;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, HandOver, Locks, TwoStage};
+use rialto::{Checkpointing, Durability, GroupCommitDesign, HandOver, LockGrain, Locks, TwoStage};
 
 use super::*;
 
@@ -73,6 +73,7 @@ fn cases() -> Vec<(&'static str, &'static str, Read, String)> {
         ("--memory-bytes", "30000000", |o| text(o.memory_bytes), text(30_000_000)),
         ("--cache-bytes", "40000000", |o| text(o.cache_bytes), text(40_000_000)),
         ("--page-bytes", "4096", |o| text(o.page_bytes), text(4_096)),
+        ("--lock-grain", "page --locks central", |o| text(o.lock_grain), text(LockGrain::Page)),
         ("--two-stage", "2pl", |o| text(o.two_stage), text(TwoStage::TwoPhaseLocking)),
     ]
 }

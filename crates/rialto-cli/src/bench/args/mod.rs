@@ -13,7 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Options, TransactionServerOptions};
+use rialto::{Engine, LockGrain, Options, TransactionServerOptions};
 use rialto_workloads::mix::{Mix, Names};
 use rialto_workloads::{card, tatp, tpcc};
 
@@ -341,7 +341,14 @@ impl BenchArgs {
             procedures: rialto_workloads::procedures(),
             transactions_max: self.transactions_max(options.transactions_max),
             packets_max: options.packets_max.max(self.outstanding() + PACKETS_SPARE),
-            ..options
+            ..match self.is_virtual()
+                && self.database.locks.is_none()
+                && self.database.pages.lock_grain.is_none()
+            {
+                // As the paper has them.
+                true => Options { engine: Engine::central(), lock_grain: LockGrain::Page, ..options },
+                false => options,
+            }
         }
     }
 }

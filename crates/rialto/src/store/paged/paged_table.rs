@@ -725,6 +725,34 @@ impl PagedTable {
     }
 }
 
+/// How many leaves of an index are looked at, to find out what is locked together.
+const LEAVES_SEEN: usize = 64;
+
+impl PagedTable {
+    /// The first and the last key of some leaves of an index.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn ends_of_leaves(&self, which: WhichIndex) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let (access, mut ends) = (PageAccess::plain(), Vec::new());
+        let (mut batch, mut more) = (Batch::new(), More::Yes);
+        while more == More::Yes && ends.len() < LEAVES_SEEN {
+            more = self.read_leaf(
+                &access,
+                which,
+                &ScanRange::ALL,
+                Direction::Forward,
+                Guard::Leave,
+                &mut batch,
+            )?;
+            if let Some(last) = batch.len().checked_sub(1).filter(|&last| last > 0) {
+                ends.push((batch.key(0).to_vec(), batch.key(last).to_vec()));
+            }
+        }
+        Ok(ends)
+    }
+}
+
 #[cfg(test)]
 impl PagedTable {
     /// What is wrong while no transaction is in progress: entries that are claimed or placeholders, and entries of secondary

@@ -1,4 +1,4 @@
-//! Two-stage execution (Charm, "An I/O-Driven StagedExecution Strategy for High-Performance Transaction Processing", section 3).
+//! Two-stage execution (Charm, "An I/O-Driven Execution Strategy for High-Performance Transaction Processing", section 3).
 //!
 //! A transaction that reads the disk while it holds locks makes others wait for its disk. So it runs in two stages. In the *fetch
 //! stage* (`fetch.rs`) its body runs without locks, and the pages that it touches come into memory and stay there. In the
@@ -32,12 +32,13 @@ pub(crate) use self::staged_execution::{AfterRun, StagedExecution, Told};
 use crate::account::{PROCEDURES_MAX, ProcedureId};
 
 /// How transactions on disk-resident tables are executed on the [conventional](crate::Engine::Conventional) engine
-/// ([`Options::two_stage`](crate::Options::two_stage)). It changes when pages are read from the disk, and nothing that a
-/// transaction has read or written at its end.
+/// ([`Options::two_stage`](crate::Options::two_stage)). The strategy affects when pages are read from the disk, never the result of a
+/// transaction.
 ///
 /// In two stages, a body runs first without locks on rows: the *fetch stage*. What it does there is dropped: changes, result, errors,
-/// panics. Its reads are committed, but may be of several moments. So the pages that it needs are in memory when it runs
-/// again, with locks: the *operate stage*.
+/// panics. Its reads are committed, but may be of several moments. The pages that it reads stay in memory for the second run, which takes
+/// locks: the *operate stage*. An operation that ends the fetch stage fails with [`Error::Deadlock`](crate::Error::Deadlock); a body
+/// passes it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TwoStage {
@@ -47,10 +48,10 @@ pub enum TwoStage {
     Tste,
     /// Charm's OTSTE: in one stage, until a page is missing; then it begins again, in two.
     Otste,
-    /// Charm's HTSTE: each procedure by the one of these three that suits what its executions have met.
+    /// Charm's HTSTE: each procedure runs by one of these three, chosen from what its last executions have met.
     #[default]
     Htste,
-    /// Each procedure by the one of the three that costs least by measured times.
+    /// Ours: each procedure runs by the one of these three that costs least by measured times.
     Adaptive,
 }
 
@@ -76,20 +77,19 @@ impl TwoStage {
 pub struct TwoStageAccount {
     /// The procedure's name, or [`UNNAMED`](crate::account::UNNAMED).
     pub name: String,
-    /// How its next execution begins: "2pl", "tste" or "otste".
+    /// The strategy chosen at this moment: "2pl", "tste" or "otste". One execution in 32 may begin otherwise.
     pub strategy: &'static str,
     /// Executions that have touched pages, or begun with a fetch stage.
     pub executions: u64,
-    /// Those that needed two stages: their fetch stage has read the disk.
+    /// Those that needed two stages: their fetch stage has read the disk, or they have left the operate stage at a missing page.
     pub conversions: u64,
     /// Those that went on under two-phase locking because they needed more pages than may be kept in memory.
     pub fallbacks: u64,
     /// Data accesses in operate stages: single entries, and leaves of scans.
     pub accesses: u64,
-    /// Those of them that have read the disk while the transaction held locks: misprefetches, and every miss of an execution in
-    /// one stage.
+    /// Those of them that have waited for the disk: misprefetches, and every miss of an execution in one stage.
     pub lock_held_io_waits: u64,
-    /// Misprefetches: those of the executions that had a fetch stage.
+    /// Those of them in executions that had a fetch stage: misprefetches.
     pub misprefetches: u64,
     /// Pages that all stages have read.
     pub reads: u64,

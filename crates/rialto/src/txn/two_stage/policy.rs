@@ -1,20 +1,20 @@
 //! [`History`]: what executions of a procedure have met of late, and what follows for its next ones.
 //!
-//! **HTSTE** (section 3.3) keeps two ratios. The *misprefetch ratio* is the part of the data accesses in operate stages behind
-//! fetch stages that have read the disk. The *conversion ratio* is the part of the executions that needed two stages. A procedure
-//! begins with TSTE. If its misprefetch ratio is above [`MISPREFETCH_MAX`], it runs under two-phase locking; else if its conversion
-//! ratio is below [`CONVERSION_MIN`], under OTSTE; else under TSTE, and also while too little is known. The paper gives no
-//! threshold of misprefetches; this one is ours.
+//! **HTSTE** (section 3.3) keeps two ratios. The *misprefetch ratio*: of the data accesses in operate stages that follow a fetch
+//! stage, the part that read the disk. The *conversion ratio*: the part of the executions that needed two stages. The first executions
+//! of a procedure, until one has touched a page, begin as under OTSTE. Then, until [`ENOUGH`] are known, it runs under TSTE. After that, if
+//! its misprefetch ratio is above [`MISPREFETCH_MAX`], it runs under two-phase locking; else if its conversion ratio is below
+//! [`CONVERSION_MIN`], under OTSTE; else under TSTE. The paper gives no threshold of misprefetches; this one is ours.
 //!
 //! The paper's ratios are "accumulative", and its choice holds for "all future instances". Here older executions weigh less and
-//! less, and each so many executions one of a procedure under another strategy than TSTE begins with a fetch stage all the same.
-//! So a changed load is noticed.
+//! less, and one in [`PROBED`] executions begins with a fetch stage whatever the choice. So a changed load is noticed.
 //!
-//! **Adaptive** compares the costs of an execution, by the paper's equations 1 to 3 with measured times: `f`, `c` and `g` are the
-//! processor times of a fetch stage, of an operate stage, and of what a conversion throws away; `p` is the part of the executions
-//! that needed the disk. One of these waited so long for it: `i` in one stage; `j` in its fetch stage, and still `k` in the operate
-//! stage behind it. The equations leave out what the strategies are for: others wait for the disk reads of a transaction that holds
-//! locks. `w` is how many waited for locks when such a transaction had read the disk.
+//! **Adaptive** extends the paper's equations 1 (TSTE) and 2 (OTSTE) by waits for the disk, and adds one for two-phase locking. `f`,
+//! `c` and `g` are the mean processor times of a fetch stage, of an operate stage, and of a run that a conversion throws away; `p` is
+//! the part of the executions that needed the disk. The mean wait for the disk of such an execution is `i` in one stage; in two it is
+//! `j` in the fetch stage and `k` in the operate stage. The paper's equations leave out what the strategies are for: others wait for
+//! the disk reads of a transaction that holds locks. `w` is the mean number of transactions of the database that waited for a lock when an
+//! operate stage that had read the disk ended.
 //!
 //! | strategy | cost of an execution |
 //! |---|---|
@@ -29,7 +29,7 @@ pub(crate) const MISPREFETCH_MAX: f64 = 0.1;
 /// Below this conversion ratio HTSTE begins a procedure in the operate stage (the paper: "more than 95% of one type of transaction
 /// requires no disk I/O").
 pub(crate) const CONVERSION_MIN: f64 = 0.05;
-/// So many executions are looked at together.
+/// At so many executions the sums are halved.
 const WINDOW: f64 = 64.0;
 /// A decision rests on at least so many.
 const ENOUGH: f64 = 8.0;
@@ -170,7 +170,9 @@ impl Window {
     /// What an execution costs that begins in this way.
     fn cost(&self, begin: Begin) -> f64 {
         let of = |mean: &Mean| mean.get().unwrap_or(0.0);
-        let (f, c) = (self.fetch.get().unwrap_or(of(&self.operate)), of(&self.operate));
+        // Both run the same body: of a statement of a handle only the fetch stage's time is known.
+        let known = |one: &Mean, other: &Mean| one.get().or(other.get()).unwrap_or(0.0);
+        let (f, c) = (known(&self.fetch, &self.operate), known(&self.operate, &self.fetch));
         let g = self.given_up.get().unwrap_or(c / 2.0);
         let (p, w) = (self.conversion_ratio(), of(&self.waiters));
         // Until an execution has shown it: the other stage reads the same.

@@ -1,7 +1,8 @@
 //! Write-behind: a thread writes pages that have changed, and lets pages leave, before their frames are needed. So an operation that
 //! needs a frame seldom waits for a write.
 //!
-//! Invariant: nobody depends on it. An operation that does not get a frame in [`PATIENCE`] makes room itself.
+//! Invariant: no operation relies on the thread. One that finds no free frame after a wait of at most [`PATIENCE`] makes room
+//! itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::{KEPT, PIN, PagePool, WRITTEN_TOGETHER};
 use crate::error::Result;
 use crate::store::tree::Node;
 
-/// The part of the frames that is to be free, and the most of them.
+/// The thread is asked when fewer than one in so many frames are free, and at most so many; it frees twice as many.
 const FREE: usize = 64;
 const FREE_MAX: usize = 256;
 /// How long an operation waits for a frame that the thread is to free.
@@ -25,7 +26,7 @@ pub(super) struct WriteBehind {
     state: Mutex<WriteBehindState>,
     /// There is something to do for the thread.
     asked: Condvar,
-    /// So that a frame that is taken costs no lock of its own.
+    /// So that a thread that is asked already costs no lock.
     is_asked: AtomicBool,
     /// A frame has become free; beside the mutex of the pool's lists.
     pub freed: Condvar,
@@ -69,7 +70,7 @@ impl WriteBehind {
 }
 
 impl<const W: usize> PagePool<W> {
-    /// How many frames are to be free.
+    /// With fewer free frames the thread is asked.
     pub(super) fn free_wanted(&self) -> usize {
         (self.frames.count() as usize / FREE).min(FREE_MAX)
     }
@@ -104,7 +105,7 @@ impl<const W: usize> PagePool<W> {
         Ok(matches!(round, Round::SomeLeft))
     }
 
-    /// Returns when so many frames are free, for a moment.
+    /// Returns once so many frames were free; another operation may take them first.
     ///
     /// # Errors
     /// As [`PagePool::make_room`].

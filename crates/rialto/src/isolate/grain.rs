@@ -1,0 +1,91 @@
+//! How much a lock on a row locks: the row, or the rows of about a page.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use crate::ids::IndexId;
+
+/// How much a lock on a row of a disk-resident table locks ([`Options::lock_grain`](crate::Options::lock_grain)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum LockGrain {
+    /// The row.
+    #[default]
+    Record,
+    /// As many neighbours of the row as there are in a page, about, as Charm's paper has it: rows whose keys begin with the same
+    /// bits. How many bits these are is found from the pages when the database is opened, for each index, and stays. So rows go on to be
+    /// locked together when pages are split. In an index that is made later a lock locks a row. It is for comparisons, and for
+    /// [`Locks::Central`](crate::Locks::Central) alone.
+    Page,
+}
+
+/// By index: how many bits at the beginnings of keys tell what is locked together.
+#[derive(Debug, Default)]
+pub(crate) struct Grains(HashMap<IndexId, u32>);
+
+impl Grains {
+    /// From leaves of each index: the first and the last key of each.
+    pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<(Vec<u8>, Vec<u8>)>)>) -> Grains {
+        let of = |(index, leaves): (IndexId, Vec<(Vec<u8>, Vec<u8>)>)| {
+            let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| common_bits(first, last)).collect();
+            bits.sort_unstable();
+            Some((index, *bits.get(bits.len() / 2)?))
+        };
+        Grains(leaves.into_iter().filter_map(of).collect())
+    }
+
+    /// What stands for a key: its bits that tell, and their number.
+    pub fn of_key(&self, index: IndexId, key: &[u8]) -> SmallVec<[u8; 32]> {
+        let Some(&bits) = self.0.get(&index) else { return SmallVec::from_slice(key) };
+        let (whole, rest) = (bits as usize / 8, bits % 8);
+        let mut granule = SmallVec::from_slice(&key[..whole.min(key.len())]);
+        if let Some(byte) = key.get(whole).filter(|_| rest > 0) {
+            granule.push(byte & !(0xff >> rest));
+        }
+        granule
+    }
+}
+
+/// How many bits at their beginnings two keys have in common.
+fn common_bits(one: &[u8], other: &[u8]) -> u32 {
+    let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let differing = one.get(same).zip(other.get(same));
+    8 * same as u32 + differing.map_or(0, |(one, other)| (one ^ other).leading_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(first: u32, last: u32) -> (Vec<u8>, Vec<u8>) {
+        (first.to_be_bytes().into(), last.to_be_bytes().into())
+    }
+
+    #[test]
+    fn neighbours_are_locked_together_as_many_as_a_page_has() {
+        let (index, other) = (IndexId(1), IndexId(2));
+        let leaves = (0..9).map(|leaf_number| leaf(16 * leaf_number, 16 * leaf_number + 15)).collect();
+        let grains = Grains::of_leaves([(index, leaves), (other, Vec::new())]);
+        let of = |index, key: u32| grains.of_key(index, &key.to_be_bytes());
+        for key in 0..2_000 {
+            assert_eq!(of(index, key), of(index, key / 16 * 16), "{key}");
+            assert_ne!(of(index, key), of(index, key + 16), "{key}");
+            assert_eq!(of(other, key).as_slice(), key.to_be_bytes());
+        }
+        assert_eq!(grains.of_key(index, b"ab").as_slice(), b"ab", "shorter than what tells");
+    }
+
+    #[test]
+    fn bits_in_common() {
+        for (one, other, bits) in [
+            (&b""[..], &b"a"[..], 0),
+            (b"ab", b"ab", 16),
+            (b"a", b"ab", 8),
+            (&[0xf0], &[0xf1], 7),
+            (&[0], &[128], 0),
+        ] {
+            assert_eq!((common_bits(one, other), common_bits(other, one)), (bits, bits), "{one:?} {other:?}");
+        }
+    }
+}
