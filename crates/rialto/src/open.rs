@@ -625,6 +625,7 @@ impl Running {
         }
         core.contexts.close();
         core.part_contexts.close();
+        core.storage.disk_tables.close();
         outcome
     }
 }

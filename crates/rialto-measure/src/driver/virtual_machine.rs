@@ -8,7 +8,7 @@ use rialto::io::{Clock, Processor, VirtualClock};
 use rialto::{Database, Error};
 
 use super::client::Done;
-use super::{Ended, Load, Observer, Outcome, Phase, Shared, Workload, gather};
+use super::{EndOnDrop, Ended, Load, Observer, Outcome, Phase, Shared, Workload, gather};
 use crate::interrupt;
 
 /// A processor on a virtual clock, with the database that is on it.
@@ -77,7 +77,8 @@ pub fn drive_on<W: Workload>(
     let (began, mut refused, mut failed, mut window) = (clock.now(), None, None, Duration::ZERO);
     let by = Clock::from(clock.clone());
     let watch = || {
-        let (opens, ends) = (began + load.warmup, began + load.warmup + load.window);
+        // Whatever happens here.
+        let _ends = EndOnDrop(&shared);
         let mut until = |moment: Duration| {
             while clock.now() < moment && shared.phase() != Phase::End && !interrupt::is_asked() {
                 by.sleep(BACKGROUND.min(moment.saturating_sub(clock.now())));
@@ -87,19 +88,18 @@ pub fn drive_on<W: Workload>(
                 }
             }
         };
-        until(opens);
+        until(began + load.warmup);
         match observer.window_begins(shared.committed(), clock.now() - began) {
             Err(reason) => refused = Some(reason),
             Ok(()) => {
                 let opened = clock.now();
                 if shared.enter(Phase::Warmup, Phase::Window) {
-                    until(ends);
+                    until(opened + load.window);
                     window = clock.now() - opened;
                     observer.window_ends();
                 }
             }
         }
-        shared.end();
     };
     processor.run(clock, (0..load.clients).map(client).collect(), watch);
     if let Some(error) = failed {

@@ -60,7 +60,7 @@ where
     }
 
     /// Finds the rows of an access path.
-    pub(super) fn find(mut self, run: &mut Run<'_>, found: Found<'_>) -> Result<KeptRows<R>> {
+    pub(super) fn find(mut self, run: &mut Run<'_, '_>, found: Found<'_>) -> Result<KeptRows<R>> {
         let (rest, all) = (self.rest, self.all);
         match found {
             Found::Nothing => {}
@@ -95,7 +95,7 @@ where
         Ok(())
     }
 
-    fn scan(&mut self, run: &mut Run<'_>, scan: &Scan, conditions: &[Expr]) -> Result<()> {
+    fn scan(&mut self, run: &mut Run<'_, '_>, scan: &Scan, conditions: &[Expr]) -> Result<()> {
         let mut carried = Carried::new();
         let Run { tx, out } = run;
         let scanned = tx.scan_planned(self.table, self.schema, scan, |key, row| {
@@ -105,7 +105,7 @@ where
         carried.give(scanned)
     }
 
-    fn point(&mut self, run: &mut Run<'_>, key: &[Value]) -> Result<()> {
+    fn point(&mut self, run: &mut Run<'_, '_>, key: &[Value]) -> Result<()> {
         match run.tx.get_for_update(self.table, key)? {
             Some(row) => self.take(&row.view(), self.rest, &mut run.out, || Target::Key(key.into())),
             None => Ok(()),

@@ -72,9 +72,9 @@ impl RowSink for Collected {
 }
 
 /// The transaction of a running statement, and the rest.
-pub struct Run<'a> {
+pub struct Run<'a, 'tx> {
     /// The transaction.
-    pub tx: &'a mut Transaction<'static>,
+    pub tx: &'a mut Transaction<'tx>,
     /// The rest.
     pub out: Out<'a>,
 }

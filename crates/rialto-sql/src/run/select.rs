@@ -90,7 +90,7 @@ impl<'p> Pipeline<'p> {
     /// The row of a primary key, if it is there and fits the conditions.
     fn push_point(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut Run<'_, '_>,
         table: &Table,
         key: &[Value],
         (mode, rest): (ScanMode, &[Expr]),
@@ -111,7 +111,7 @@ impl<'p> Pipeline<'p> {
     /// The rows of a scan that fit the conditions.
     fn push_scan(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut Run<'_, '_>,
         (table, schema): (&Table, &Arc<Schema>),
         scan: &Scan,
         rest: &[Expr],
@@ -131,7 +131,7 @@ impl<'p> Pipeline<'p> {
     }
 
     /// After the last row. Gives the number of rows sent.
-    fn finish(mut self, run: &mut Run<'_>) -> Result<u64> {
+    fn finish(mut self, run: &mut Run<'_, '_>) -> Result<u64> {
         let Run { tx, out } = run;
         if self.bound.counts {
             out.context.count = self.counted;
@@ -153,7 +153,7 @@ impl<'p> Pipeline<'p> {
 }
 
 /// Runs a SELECT. Gives the number of rows sent.
-pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
+pub fn select(run: &mut Run<'_, '_>, plan: &SelectPlan) -> Result<u64> {
     let bound = &plan.bound;
     if plan.plain
         && let (RowSource::Table(table, schema), Some(access)) = (&bound.source, &plan.access)
@@ -228,7 +228,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
 }
 
 /// Locks the table of a SELECT that reads no row.
-fn stay_with_source(run: &mut Run<'_>, bound: &BoundSelect) -> Result<()> {
+fn stay_with_source(run: &mut Run<'_, '_>, bound: &BoundSelect) -> Result<()> {
     let RowSource::Table(table, schema) = &bound.source else { return Ok(()) };
     let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
     stay_with_definition(run.tx, (table, schema), mode)
@@ -246,7 +246,13 @@ pub fn stay_with_definition(
 }
 
 /// Sends the row of a key, if it exists and the conditions hold. It is read in place in the kernel, without a copy.
-fn look(run: &mut Run<'_>, bound: &BoundSelect, table: &Table, key: &[Value], rest: &[Expr]) -> Result<u64> {
+fn look(
+    run: &mut Run<'_, '_>,
+    bound: &BoundSelect,
+    table: &Table,
+    key: &[Value],
+    rest: &[Expr],
+) -> Result<u64> {
     let out = &mut run.out;
     let sent = run.tx.look(table, key, |row| -> Result<u64> {
         if !holds(rest, &row, out.context)? {
@@ -294,7 +300,7 @@ pub(super) fn series(
 }
 
 /// Sends a table's rows to the client. Gives their number.
-pub fn copy_out(run: &mut Run<'_>, plan: &CopyPlan) -> Result<u64> {
+pub fn copy_out(run: &mut Run<'_, '_>, plan: &CopyPlan) -> Result<u64> {
     let items: Vec<Expr> = plan.columns.iter().map(|column| Expr::Column(*column)).collect();
     let mut sent = 0;
     let out = &mut run.out;

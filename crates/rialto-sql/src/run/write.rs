@@ -26,7 +26,7 @@ impl Columns for InPlace<'_, '_> {
 }
 
 /// Runs an INSERT. Gives the number of rows.
-pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
+pub fn insert(run: &mut Run<'_, '_>, plan: &BoundInsert) -> Result<u64> {
     let mut count = 0;
     match &plan.source {
         RowSource::Series(bounds, sql_type) => {
@@ -117,7 +117,7 @@ fn changed<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, changes: &Changes) 
 }
 
 /// Runs an UPDATE. Gives the number of rows.
-pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
+pub fn update(run: &mut Run<'_, '_>, plan: &UpdatePlan) -> Result<u64> {
     let bound = &plan.bound;
     if plan.in_place
         && let Some(key) = plan.access.path.integer_key(&bound.schema, run.out.context)
@@ -173,7 +173,7 @@ fn conditions(access: &Access, by_path_alone: bool) -> (&[Expr], &[Expr]) {
 }
 
 /// Changes fixed columns of one row where they lie.
-fn update_in_place(run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value]) -> Result<u64> {
+fn update_in_place(run: &mut Run<'_, '_>, plan: &BoundUpdate, key: &[Value]) -> Result<u64> {
     let context = run.out.context;
     let mut carried = Carried::new();
     let modified = run.tx.modify(&plan.table, key, |fields| {
@@ -219,7 +219,7 @@ fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<
 }
 
 /// Runs a DELETE. Gives the number of rows.
-pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
+pub fn delete(run: &mut Run<'_, '_>, plan: &DeletePlan) -> Result<u64> {
     let bound = &plan.bound;
     let found = plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)?;
     match &found {

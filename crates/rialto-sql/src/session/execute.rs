@@ -527,7 +527,10 @@ impl Session {
                 drop(run_plan(&mut run, prepared));
             });
         }
-        run_plan(&mut Run { tx, out: Out { context, plan: prepared, sink } }, prepared)
+        let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
+        let ran = run_plan(&mut run, prepared);
+        run.tx.end_fetched();
+        ran
     }
 
     /// Begins a COPY from the client, for the columns that the table has under its lock. No definition changes them
@@ -582,7 +585,7 @@ impl Session {
 }
 
 /// Runs a plan.
-fn run_plan(run: &mut Run<'_>, prepared: &Prepared) -> Result<Tag> {
+fn run_plan(run: &mut Run<'_, '_>, prepared: &Prepared) -> Result<Tag> {
     Ok(match &prepared.kind {
         Kind::Select(plan) => Tag::Rows("SELECT", run::select(run, plan)?),
         Kind::Insert(plan) => Tag::Rows("INSERT 0", run::insert(run, plan)?),

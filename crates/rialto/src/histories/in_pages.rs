@@ -1,11 +1,11 @@
-//! Histories of a table in pages: several threads, a pool that is too small for the table, each form of locks, and each
+//! Histories of a table in pages: several threads, a pool that is too small for the table, each form and grain of locks, and each
 //! strategy of two-stage execution.
 
 use super::history::check;
 use super::load::Load;
 use crate::interleavings::seed;
 use crate::io::{MemoryDisk, Random};
-use crate::{Checkpointing, Database, Durability, Engine, Executors, Options, TwoStage};
+use crate::{Checkpointing, Database, Durability, Engine, Executors, LockGrain, Options, TwoStage};
 
 /// Some rows are longer than a page.
 const FILLER: u64 = 12_000;
@@ -18,12 +18,17 @@ const FRAMES: u64 = 48;
 fn histories_of_a_table_in_pages_are_serializable() {
     crate::fault_injection::have_pauses();
     let mut random = Random::new(seed());
-    let conventional = [Engine::thin(), Engine::central()];
-    let staged =
-        conventional.into_iter().flat_map(|engine| TwoStage::ALL.map(|(strategy, _)| (engine, strategy)));
-    let data_oriented = (Executors::of(3, 0).into(), TwoStage::default());
-    for (engine, two_stage) in staged.chain([data_oriented]) {
-        let context = format!("RIALTO_SEED={}, {engine:?}, {two_stage:?}", seed());
+    let conventional = [
+        (Engine::thin(), LockGrain::Record),
+        (Engine::central(), LockGrain::Record),
+        (Engine::central(), LockGrain::Page),
+    ];
+    let staged = conventional
+        .into_iter()
+        .flat_map(|(engine, grain)| TwoStage::ALL.map(|(strategy, _)| (engine, grain, strategy)));
+    let data_oriented = (Executors::of(3, 0).into(), LockGrain::Record, TwoStage::default());
+    for (engine, grain, two_stage) in staged.chain([data_oriented]) {
+        let context = format!("RIALTO_SEED={}, {engine:?}, {grain:?}, {two_stage:?}", seed());
         let options = Options {
             durability: Durability::Memory,
             deadlock_retries_max: 100_000,
@@ -33,7 +38,7 @@ fn histories_of_a_table_in_pages_are_serializable() {
             ..Options::default()
         };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-        let (load, first) = Load::in_pages(db.clone(), FILLER, FRAMES);
+        let (load, first) = Load::in_pages(db.clone(), FILLER, FRAMES, grain);
         let mut history = vec![first];
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3)

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::io::Random;
+use crate::isolate::{Grains, LockGrain};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
 
@@ -153,11 +154,15 @@ impl Load {
     }
 
     /// The same with a disk-resident table, in a pool of so many frames.
-    pub fn in_pages(db: Database, filler_bytes: u64, frames: u64) -> (Load, Done) {
-        let tables = db.clone();
+    pub fn in_pages(db: Database, filler_bytes: u64, frames: u64, grain: LockGrain) -> (Load, Done) {
+        let core = db.core().clone();
         Load::begin(db, filler_bytes, |table| {
             table.move_to_pages(frames);
-            tables.core().storage.disk_tables.note_there();
+            core.storage.disk_tables.note_there();
+            if grain == LockGrain::Page {
+                // Eight keys, of four bytes.
+                core.locks.set_grains(Grains::of_bits(table.version().index_id(WhichIndex::Primary), 29));
+            }
         })
     }
 

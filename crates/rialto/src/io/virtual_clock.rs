@@ -34,6 +34,8 @@ pub struct VirtualClock {
     waits: WaitMode,
     /// The processor time that a run of a transaction takes.
     run: Duration,
+    /// Until when the processor is taken by such runs.
+    busy_until_ns: AtomicU64,
 }
 
 /// How a thread waits.
@@ -70,7 +72,12 @@ impl VirtualClock {
     ///
     /// Threads that wait at the same time wait in parallel: the clock moves to the latest of their ends.
     pub fn new() -> VirtualClock {
-        VirtualClock { now_ns: AtomicU64::new(0), waits: WaitMode::MoveIt, run: Duration::ZERO }
+        VirtualClock {
+            now_ns: AtomicU64::new(0),
+            waits: WaitMode::MoveIt,
+            run: Duration::ZERO,
+            busy_until_ns: AtomicU64::new(0),
+        }
     }
 
     /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or
@@ -91,9 +98,15 @@ impl VirtualClock {
         VirtualClock { run, ..self }
     }
 
-    /// A run of a transaction has come to the end of its body.
+    /// A run of a transaction has come to the end of its body: returns when the processor has done it, after those that came before.
     pub(crate) fn end_body(&self) {
-        self.advance(self.run);
+        if self.run.is_zero() {
+            return;
+        }
+        let busy_until = Moment { ns: self.busy_until_ns.load(Ordering::Relaxed) };
+        let until = self.moment().max(busy_until) + self.run;
+        self.busy_until_ns.store(until.ns, Ordering::Relaxed);
+        self.sleep_until(until);
     }
 
     /// Returns when the moment has come.

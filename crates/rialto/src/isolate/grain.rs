@@ -35,6 +35,12 @@ impl Grains {
         Grains(leaves.into_iter().filter_map(of).collect())
     }
 
+    /// The same for one index, of so many bits.
+    #[cfg(test)]
+    pub fn of_bits(index: IndexId, bits: u32) -> Grains {
+        Grains([(index, bits)].into())
+    }
+
     /// What stands for a key: its bits that tell, and their number.
     pub fn of_key(&self, index: IndexId, key: &[u8]) -> SmallVec<[u8; 32]> {
         let Some(&bits) = self.0.get(&index) else { return SmallVec::from_slice(key) };

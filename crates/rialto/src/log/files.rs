@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::archive::Archiver;
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, Open, remove_in_steps};
 use crate::log::log_file::{LogFile, header};
 use crate::{Error, Lsn, Result};
 
@@ -104,6 +104,8 @@ pub(crate) struct FileTable {
     changed: Condvar,
     /// Held during a preparation, so that there is one at a time.
     preparing: Mutex<()>,
+    /// The clock by which threads wait for each other there.
+    clock: Clock,
     prepared: AtomicU64,
     /// The gatherer's position at which it asks for the next file.
     threshold: AtomicU64,
@@ -133,6 +135,7 @@ impl FileTable {
             asked: Condvar::new(),
             changed: Condvar::new(),
             preparing: Mutex::new(()),
+            clock: Clock::System,
             prepared: AtomicU64::new(0),
             threshold: AtomicU64::new(0),
             archiver: OnceLock::new(),
@@ -140,6 +143,11 @@ impl FileTable {
         table.sweep()?;
         table.publish(&table.inner.lock());
         Ok(table)
+    }
+
+    /// The same on another clock.
+    pub(crate) fn on_clock(self, clock: &Clock) -> FileTable {
+        FileTable { clock: clock.clone(), ..self }
     }
 
     /// Finds the spares, and removes what no longer belongs to the log.
@@ -228,7 +236,7 @@ impl FileTable {
     }
 
     fn prepare_within(&self, bytes_max: u64, may_be_short: bool) -> Result<()> {
-        let _one = self.preparing.lock();
+        let _one = self.clock.lock(&self.preparing);
         let (sequence, start, used, spare) = {
             let inner = self.inner.lock();
             let (sequence, start) = inner.files.back().map_or((1, 0), |last| (last.sequence + 1, last.end()));
@@ -343,7 +351,7 @@ impl FileTable {
         };
         if is_left && full {
             // An attempt that has begun gives back the room that it has taken.
-            drop(self.preparing.lock());
+            drop(self.clock.lock(&self.preparing));
         }
     }
 
@@ -448,7 +456,7 @@ impl FileTable {
             Some(archiver) => archiver.take(&self.freeable(lsn, durable)),
             None => u64::MAX,
         };
-        let one = self.preparing.lock();
+        let one = self.clock.lock(&self.preparing);
         let (mut freed, mut surplus) = (Vec::new(), Vec::new());
         let (kept_max, mut bytes) = {
             let mut inner = self.inner.lock();

@@ -121,7 +121,9 @@ impl Log {
         let caching = write_path.caching;
         let open = |file| LogFile::open_found(&**disk, file, caching);
         let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        let table = Arc::new(FileTable::new(disk.clone(), database, options, caching, files)?);
+        let table = Arc::new(
+            FileTable::new(disk.clone(), database, options, caching, files)?.on_clock(&options.clock),
+        );
         // A file that an earlier process named just before it was killed is there, but its name may not be durable.
         disk.sync_directory()?;
         // The pad below may fill the last file. If it does, the log has the next file (`reader.rs`).

@@ -33,9 +33,16 @@ const BUDGET: u32 = 1_000_000;
 pub(crate) struct FetchStage {
     is_on: bool,
     left: Cell<u32>,
+    /// The savepoints of the transaction whose statement it is.
+    savepoints_before: usize,
 }
 
 impl FetchStage {
+    /// How many savepoints are not its own.
+    pub fn savepoints_before(&self) -> usize {
+        self.savepoints_before
+    }
+
     /// Counts a step.
     ///
     /// # Errors
@@ -66,7 +73,8 @@ impl Context {
 
     /// Begins the fetch stage, in a transaction that has just begun.
     pub fn begin_fetch_stage(&mut self) {
-        self.fetch_stage = FetchStage { is_on: true, left: Cell::new(BUDGET) };
+        let savepoints_before = self.savepoints.len();
+        self.fetch_stage = FetchStage { is_on: true, left: Cell::new(BUDGET), savepoints_before };
         // A lock on a table by intention is refused at once.
         self.choices.lock_wait = LockPolicy::Refuse;
         self.hinder();
@@ -74,7 +82,7 @@ impl Context {
 
     /// Ends it.
     pub fn end_fetch_stage(&mut self) {
-        self.fetch_stage.is_on = false;
+        self.fetch_stage = FetchStage::default();
     }
 
     /// Whether the run that ends is followed by the transaction's next stage, and so is no abort.

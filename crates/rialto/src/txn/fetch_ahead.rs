@@ -33,11 +33,25 @@ impl Transaction<'_> {
     /// # }
     /// ```
     ///
+    /// The statement is lent a transaction of a lifetime of its own, which no other transaction has.
+    ///
+    /// ```compile_fail
+    /// fn swapped(db: &rialto::Database, table: &rialto::Table) -> rialto::Result<()> {
+    ///     let mut two = db.begin()?;
+    ///     db.begin()?.fetch_ahead(&[table], |tx| std::mem::swap(tx, &mut two));
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Blocking
     /// It waits for the disk, and for no lock.
     ///
     /// [`Options::two_stage`]: crate::Options::two_stage
-    pub fn fetch_ahead(&mut self, tables: &[&Table], statement: impl FnOnce(&mut Self)) {
+    pub fn fetch_ahead(
+        &mut self,
+        tables: &[&Table],
+        statement: impl for<'statement> FnOnce(&mut Transaction<'statement>),
+    ) {
         if !unlikely(self.context().core.has_stages()) {
             return;
         }
@@ -46,6 +60,15 @@ impl Transaction<'_> {
             let before = self.context().before_fetch_stage();
             drop(catch(|| statement(self)));
             self.context().after_fetch_stage(before);
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// The statement that was fetched ahead is over: its pages need not stay in memory until the next one, or the transaction's end.
+    pub fn end_fetched(&mut self) {
+        if unlikely(self.context().statement.is_some()) {
+            self.context().end_statement();
         }
     }
 }

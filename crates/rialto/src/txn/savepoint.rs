@@ -101,7 +101,8 @@ impl Transaction<'_> {
             return Err(missing());
         }
         let found = context.savepoints.iter().rposition(|state| state.id == savepoint.id);
-        found.filter(|&position| position >= context.scope.savepoints_before()).ok_or_else(missing)
+        let before = context.scope.savepoints_before().max(context.fetch_stage.savepoints_before());
+        found.filter(|&position| position >= before).ok_or_else(missing)
     }
 
     /// Takes back everything since the savepoint, which stays. Locks are kept.

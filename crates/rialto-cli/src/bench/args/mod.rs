@@ -158,7 +158,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
     /// With --disk sim:charm: the processor time that each run of a transaction takes, in microseconds [default: 2000]
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub run_us: Option<u64>,
     /// The data directory. If it already holds the workload, that is used; commit leaves nothing in it [default:
     /// ./rialto-data/WORKLOAD]

@@ -105,6 +105,8 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --two-stage tste", "--residence disk"),
         ("tpcb --residence disk --engine data-oriented --two-stage tste", "--engine conventional"),
         ("tpcb --residence disk --logging transaction --checkpoint none", "--logging value"),
+        ("tpcb --residence disk --lock-grain page", "--locks central"),
+        ("tpcb --lock-grain record", "--residence disk"),
         ("tpcb --run-us 5", "--disk sim:charm"),
         ("tpcb --disk sim:charm --residence disk", "--durability memory"),
         (

@@ -12,6 +12,7 @@ mod central;
 mod counters;
 #[path = "../deadlock.rs"]
 mod deadlock;
+use crate::isolate::grain;
 #[path = "../intent.rs"]
 mod intent;
 #[path = "../local/mod.rs"]

@@ -137,6 +137,18 @@ impl DiskTables {
         thread.ok().map(|thread| PageWriter { store: store.clone(), thread: Some(thread) })
     }
 
+    /// Ends the thread that writes behind. From now on no page is read or written.
+    pub fn close(&self) {
+        let (writer, store) = {
+            let mut state = self.state.lock();
+            (state.writer.take(), state.store.clone())
+        };
+        drop(writer);
+        if let Some(store) = store {
+            store.close();
+        }
+    }
+
     /// The table with this storage.
     pub fn find(&self, heap: HeapId) -> Option<PagedTable> {
         self.state.lock().tables.get(&heap).cloned()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::file_space::FileAddress;
 use super::image;
@@ -26,6 +26,8 @@ pub(super) struct PageFile {
     length: Mutex<u64>,
     /// Why a sync has failed. What was written before it may be lost, even if a later sync succeeds; so none does.
     sync_failure: Mutex<Option<DiskError>>,
+    /// Whether the database is closed: another process may have its directory. Held by what reads or writes.
+    is_closed: RwLock<bool>,
 }
 
 impl PageFile {
@@ -33,7 +35,14 @@ impl PageFile {
     pub fn open(disk: &dyn Disk, how: Open, page_bytes: usize, seed: u64) -> DiskResult<PageFile> {
         let file = disk.open(PAGE_FILE, how, Caching::Direct)?;
         let length = Mutex::new(file.length()?);
-        Ok(PageFile { file, page_bytes, seed, length, sync_failure: Mutex::default() })
+        Ok(PageFile {
+            file,
+            page_bytes,
+            seed,
+            length,
+            sync_failure: Mutex::default(),
+            is_closed: RwLock::new(false),
+        })
     }
 
     pub fn page_bytes(&self) -> usize {
@@ -57,7 +66,12 @@ impl PageFile {
         damage: impl Fn(&[u8]) -> Option<String>,
     ) -> Result<()> {
         let offset = self.offset(saved.address);
+        let closed = self.is_closed.read();
+        if *closed {
+            return Err(Error::Closed);
+        }
         self.file.read_at(buffer, offset)?;
+        drop(closed);
         let damaged = image::check(buffer, page, saved.stamp, self.seed).err().or_else(|| damage(buffer));
         match damaged {
             None => Ok(()),
@@ -71,10 +85,19 @@ impl PageFile {
     }
 
     /// Writes adjacent images, sealed, from this address on. They are durable after [`PageFile::sync`].
-    pub fn write(&self, first: FileAddress, images: &[u8]) -> DiskResult<()> {
+    pub fn write(&self, first: FileAddress, images: &[u8]) -> Result<()> {
+        let closed = self.is_closed.read();
+        if *closed {
+            return Err(Error::Closed);
+        }
         let offset = self.offset(first);
         self.make_room(offset + images.len() as u64)?;
-        self.file.write_at(images, offset)
+        Ok(self.file.write_at(images, offset)?)
+    }
+
+    /// Returns when nothing reads or writes any more.
+    pub fn close(&self) {
+        *self.is_closed.write() = true;
     }
 
     /// Makes the file at least so long. A full disk shows here, and not in a write.

@@ -58,6 +58,9 @@ pub(crate) trait PageStore: Send + Sync {
 
     /// Ends that.
     fn end_write_behind(&self);
+
+    /// From now on no page is read or written.
+    fn close(&self);
 }
 
 /// What has happened to the pages of a database since it was opened, and how many there are.
@@ -232,6 +235,10 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
 
     fn end_write_behind(&self) {
         self.0.end_write_behind();
+    }
+
+    fn close(&self) {
+        self.0.close();
     }
 
     fn stats(&self) -> PageStats {

@@ -22,7 +22,7 @@ mod leaving;
 mod pages;
 mod write_behind;
 
-use self::leaving::Buffers;
+use self::leaving::{Buffers, Rounds};
 pub(crate) use self::pages::Pages;
 use self::write_behind::WriteBehind;
 
@@ -125,6 +125,7 @@ pub(crate) struct PagePool<const W: usize> {
     /// The clock by which threads wait for pages.
     clock: Clock,
     write_behind: WriteBehind,
+    rounds: Rounds,
 }
 
 /// What has happened in a pool.
@@ -158,6 +159,7 @@ impl<const W: usize> PagePool<W> {
             kept: AtomicU32::new(0),
             clock: clock.clone(),
             write_behind: WriteBehind::default(),
+            rounds: Rounds::default(),
             file,
         })
     }
@@ -446,6 +448,11 @@ impl<const W: usize> PagePool<W> {
             file_bytes: self.file.length(),
             used_bytes: self.lists.lock().space.in_use() as u64 * Node::<W>::BYTES as u64,
         }
+    }
+
+    /// From now on no page is read or written.
+    pub fn close(&self) {
+        self.file.close();
     }
 
     /// Makes everything durable that was written to the page file.

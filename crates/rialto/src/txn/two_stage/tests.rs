@@ -674,3 +674,39 @@ fn kept_pages_leave_frames_for_others() {
     assert_eq!(db.metrics().pages.kept, 0);
     db.close().unwrap();
 }
+
+/// A fetch stage rolls back to no savepoint of the transaction's own.
+#[test]
+fn savepoints_of_the_transaction_are_out_of_reach_of_a_fetch_stage() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let mut tx = db.begin().unwrap();
+    let savepoint = tx.savepoint();
+    assert!(tx.delete(&table, 0).unwrap());
+    tx.fetch_ahead(&[&table], |tx| {
+        assert!(matches!(tx.rollback_to(&savepoint), Err(Error::NoSuchSavepoint { .. })));
+        let own = tx.savepoint();
+        assert!(tx.delete(&table, 2).unwrap());
+        tx.rollback_to(&own).unwrap();
+        assert!(tx.get(&table, 2).unwrap().is_some());
+    });
+    assert!(tx.get(&table, 0).unwrap().is_none(), "its own write is still there");
+    assert!(db.metrics().pages.kept > 0);
+    tx.end_fetched();
+    assert_eq!(db.metrics().pages.kept, 0);
+    tx.rollback_to(&savepoint).unwrap();
+    assert!(tx.get(&table, 0).unwrap().is_some());
+    tx.commit().unwrap();
+    db.close().unwrap();
+}
+
+/// Pages are not read or written after the close, whoever still holds a transaction: the directory may be another one's.
+#[test]
+fn a_transaction_that_outlives_its_database_reads_no_page() {
+    let (db, table) = cold(TwoStage::TwoPhaseLocking);
+    let mut tx = db.begin().unwrap();
+    assert!(tx.get(&table, 0).unwrap().is_some());
+    db.close().unwrap();
+    let late = tx.get(&table, 40 * FAR);
+    assert!(matches!(late, Err(Error::Closed)), "{late:?}");
+}

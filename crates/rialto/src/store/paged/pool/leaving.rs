@@ -1,6 +1,6 @@
 //! How pages leave the pool.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::super::file_space::Purpose;
 use super::super::frames::Frames;
@@ -34,6 +34,28 @@ struct Leaving {
     held: u64,
 }
 
+/// Counts the rounds in which pages leave, so that each knows of those beside it: these hold victims of their own.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Rounds {
+    /// A round begins. Gives how many have begun before it, and whether one of them goes on.
+    fn begin(&self) -> (u64, bool) {
+        let ended = self.ended.load(Ordering::SeqCst);
+        let before = self.begun.fetch_add(1, Ordering::SeqCst);
+        (before, ended < before)
+    }
+
+    /// It ends. Whether there was another one beside it.
+    fn end(&self, (before, is_beside): (u64, bool)) -> bool {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        is_beside || self.begun.load(Ordering::SeqCst) > before + 1
+    }
+}
+
 /// Whether there are pins of these kinds.
 fn is_held(pins: u64, kinds: u64) -> bool {
     // Those that keep a page are counted above the others.
@@ -49,11 +71,14 @@ impl<const W: usize> PagePool<W> {
     pub fn make_room(&self, frames: usize) -> Result<()> {
         let mut buffers = self.clock.lock(&self.leaving);
         // Those of operate stages may leave before an operation fails: kept leaves keep the pages that lead to them, too.
-        let mut held = PIN | KEPT;
+        let (mut held, mut looks) = (PIN | KEPT, 0);
         while self.lists.lock().free.len() < frames {
             match self.let_some_leave(&mut buffers, held)? {
                 Round::SomeLeft => {}
-                Round::SomeBusy => std::thread::yield_now(),
+                Round::SomeBusy => {
+                    self.clock.look_later(looks);
+                    looks += 1;
+                }
                 Round::AllStay if held & KEPT != 0 => held = PIN,
                 Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
@@ -65,6 +90,7 @@ impl<const W: usize> PagePool<W> {
     pub(super) fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
         let (mut kept, mut leaving) = (Vec::new(), Vec::new());
         let (mut freed, mut is_busy) = (0, false);
+        let began = self.rounds.begin();
         let most = self.frames.count() as usize;
         let together = buffers.images.len() / Node::<W>::BYTES;
         while freed + leaving.len() < together.min(most.div_ceil(4)) && kept.len() < most {
@@ -87,6 +113,8 @@ impl<const W: usize> PagePool<W> {
         kept.into_iter().for_each(|victim| lists.replacement.keep(victim));
         // A frame that is neither free nor in a queue is another thread's, which is about to put a page there.
         is_busy |= lists.free.len() + lists.replacement.len() < most;
+        // Or it was another round's meanwhile.
+        is_busy |= self.rounds.end(began) || !lists.free.is_empty();
         written.map(|()| match (freed, is_busy) {
             (0, false) => Round::AllStay,
             (0, true) => Round::SomeBusy,

@@ -19,6 +19,8 @@ const FREE: usize = 64;
 const FREE_MAX: usize = 256;
 /// How long an operation waits for a frame that the thread is to free.
 const PATIENCE: Duration = Duration::from_millis(1);
+/// How long the thread rests when no page can leave.
+const REST: Duration = Duration::from_millis(20);
 
 /// What the thread and those that need frames tell each other.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) struct WriteBehind {
     state: Mutex<WriteBehindState>,
     /// There is something to do for the thread.
     asked: Condvar,
+    /// It is to end.
+    ended: Condvar,
     /// So that a thread that is asked already costs no lock.
     is_asked: AtomicBool,
     /// A frame has become free; beside the mutex of the pool's lists.
@@ -67,6 +71,31 @@ impl WriteBehind {
     fn ends(&self) -> bool {
         self.state.lock().ends
     }
+
+    /// The thread runs until this is dropped.
+    fn run(&self) -> ThreadRuns<'_> {
+        self.state.lock().runs = true;
+        ThreadRuns(self)
+    }
+
+    /// No page could leave: for a while operations do not wait for the thread.
+    fn rest(&self) {
+        let mut state = self.state.lock();
+        state.runs = false;
+        if !state.ends {
+            self.ended.wait_for(&mut state, REST);
+        }
+        state.runs = true;
+    }
+}
+
+/// See [`WriteBehind::run`].
+struct ThreadRuns<'a>(&'a WriteBehind);
+
+impl Drop for ThreadRuns<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().runs = false;
+    }
 }
 
 impl<const W: usize> PagePool<W> {
@@ -78,21 +107,23 @@ impl<const W: usize> PagePool<W> {
     /// Frees frames when they become few. Returns after [`PagePool::end_write_behind`].
     pub fn write_behind(&self) {
         let mut buffers = Buffers::of(WRITTEN_TOGETHER, Node::<W>::BYTES);
-        self.write_behind.state.lock().runs = true;
+        let _runs = self.write_behind.run();
         while self.write_behind.await_work() {
-            // What goes wrong here shows again where an operation makes room itself.
-            while self.has_few_free()
-                && !self.write_behind.ends()
-                && self.free_some(&mut buffers).is_ok_and(|freed| freed)
-            {}
+            while self.has_few_free() && !self.write_behind.ends() {
+                // What goes wrong here shows again where an operation makes room itself.
+                if !self.free_some(&mut buffers).is_ok_and(|freed| freed) {
+                    self.write_behind.rest();
+                    break;
+                }
+            }
         }
-        self.write_behind.state.lock().runs = false;
     }
 
     /// Ends the thread.
     pub fn end_write_behind(&self) {
         self.write_behind.state.lock().ends = true;
         self.write_behind.asked.notify_one();
+        self.write_behind.ended.notify_one();
     }
 
     fn has_few_free(&self) -> bool {
