@@ -370,7 +370,8 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
         }
         let (pages, _) = pool.pages_and_images();
         let (reads, writes) = pool.reads_and_writes();
-        assert!(frames > 100 || reads > 100 && writes > 100, "{frames} frames, {pages} pages");
+        let has_room = u64::from(frames) + 20 > pages as u64;
+        assert!(has_room || reads > 100 && writes > 100, "{frames} frames, {pages} pages");
         tables.table.free();
         assert_eq!(pool.pages_and_images(), (0, 0), "of {pages} pages");
     }

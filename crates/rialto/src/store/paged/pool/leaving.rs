@@ -80,6 +80,7 @@ impl<const W: usize> PagePool<W> {
                     looks += 1;
                 }
                 Round::AllStay if held & KEPT != 0 => held = PIN,
+                Round::AllStay if self.lists.lock().free.len() >= frames => {}
                 Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
         }
@@ -114,7 +115,7 @@ impl<const W: usize> PagePool<W> {
         // A frame that is neither free nor in a queue is another thread's, which is about to put a page there.
         is_busy |= lists.free.len() + lists.replacement.len() < most;
         // Or it was another round's meanwhile.
-        is_busy |= self.rounds.end(began) || !lists.free.is_empty();
+        is_busy |= self.rounds.end(began);
         written.map(|()| match (freed, is_busy) {
             (0, false) => Round::AllStay,
             (0, true) => Round::SomeBusy,
