@@ -700,7 +700,7 @@ fn savepoints_of_the_transaction_are_out_of_reach_of_a_fetch_stage() {
     db.close().unwrap();
 }
 
-/// Pages are not read or written after the close, whoever still holds a transaction: the directory may be another one's.
+/// Pages are not read or written after the close, though a transaction is still held: another process may have the directory.
 #[test]
 fn a_transaction_that_outlives_its_database_reads_no_page() {
     let (db, table) = cold(TwoStage::TwoPhaseLocking);
