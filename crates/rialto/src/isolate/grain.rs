@@ -20,14 +20,17 @@ pub enum LockGrain {
     Page,
 }
 
+/// The first and the last key of a leaf.
+pub(crate) type LeafEnds = (Vec<u8>, Vec<u8>);
+
 /// By index: how many bits at the beginnings of keys tell what is locked together.
 #[derive(Debug, Default)]
 pub(crate) struct Grains(HashMap<IndexId, u32>);
 
 impl Grains {
-    /// From leaves of each index: the first and the last key of each.
-    pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<(Vec<u8>, Vec<u8>)>)>) -> Grains {
-        let of = |(index, leaves): (IndexId, Vec<(Vec<u8>, Vec<u8>)>)| {
+    /// From leaves of each index.
+    pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<LeafEnds>)>) -> Grains {
+        let of = |(index, leaves): (IndexId, Vec<LeafEnds>)| {
             let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| common_bits(first, last)).collect();
             bits.sort_unstable();
             Some((index, *bits.get(bits.len() / 2)?))
@@ -64,7 +67,7 @@ fn common_bits(one: &[u8], other: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn leaf(first: u32, last: u32) -> (Vec<u8>, Vec<u8>) {
+    fn leaf(first: u32, last: u32) -> LeafEnds {
         (first.to_be_bytes().into(), last.to_be_bytes().into())
     }
 

@@ -34,6 +34,7 @@ use super::paged_tree::{LatchedEntry, RowTree};
 use super::published::PublishedTable;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn};
+use crate::isolate::LeafEnds;
 use crate::row::WhichIndex;
 use crate::store::tree::{
     Admit, Batch, Direction, EntryMarks, Guard, InsertRow, Leaf, More, NewRow, ScanRange, parts_of_taken_over,
@@ -733,7 +734,7 @@ impl PagedTable {
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn ends_of_leaves(&self, which: WhichIndex) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn ends_of_leaves(&self, which: WhichIndex) -> Result<Vec<LeafEnds>> {
         let (access, mut ends) = (PageAccess::plain(), Vec::new());
         let (mut batch, mut more) = (Batch::new(), More::Yes);
         while more == More::Yes && ends.len() < LEAVES_SEEN {

@@ -121,7 +121,7 @@ impl<const W: usize> PagePool<W> {
             if let Err(error) = self.file.write(run.first, images) {
                 let mut lists = self.lists.lock();
                 saved.iter().for_each(|saved: &Saved| lists.space.give_back(purpose, saved.address));
-                return Err(error.into());
+                return Err(error);
             }
         }
         Ok(saved)

@@ -200,7 +200,7 @@ impl<const W: usize> PagePool<W> {
             let stamps: Vec<_> =
                 images.chunks_exact_mut(bytes).map(|image| image::seal(image, self.file.seed())).collect();
             if let Err(error) = self.file.write(run.first, images) {
-                outcome = Err(error.into());
+                outcome = Err(error);
             }
             self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
             for ((address, stamp), (_, leaving)) in run.addresses().zip(stamps).zip(leaving.by_ref()) {
