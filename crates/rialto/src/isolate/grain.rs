@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::ids::IndexId;
+use crate::store::paged::LeafEnds;
 
 /// How much a lock on a row of a disk-resident table locks ([`Options::lock_grain`](crate::Options::lock_grain)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -19,9 +20,6 @@ pub enum LockGrain {
     /// [`Locks::Central`](crate::Locks::Central) alone.
     Page,
 }
-
-/// The first and the last key of a leaf.
-pub(crate) type LeafEnds = (Vec<u8>, Vec<u8>);
 
 /// By index: how many bits at the beginnings of keys tell what is locked together.
 #[derive(Debug, Default)]

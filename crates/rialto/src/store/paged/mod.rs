@@ -36,7 +36,7 @@ pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageMode};
 pub(crate) use self::page_file::PAGE_FILE;
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
-pub(crate) use self::paged_table::{EnteredInPages, PagedTable};
+pub(crate) use self::paged_table::{EnteredInPages, LeafEnds, PagedTable};
 pub(crate) use self::published::PublishedAt;
 
 #[cfg(test)]

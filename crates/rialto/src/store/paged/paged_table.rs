@@ -34,7 +34,6 @@ use super::paged_tree::{LatchedEntry, RowTree};
 use super::published::PublishedTable;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn};
-use crate::isolate::LeafEnds;
 use crate::row::WhichIndex;
 use crate::store::tree::{
     Admit, Batch, Direction, EntryMarks, Guard, InsertRow, Leaf, More, NewRow, ScanRange, parts_of_taken_over,
@@ -725,6 +724,9 @@ impl PagedTable {
         is_own
     }
 }
+
+/// The first and the last key of a leaf.
+pub(crate) type LeafEnds = (Vec<u8>, Vec<u8>);
 
 /// How many leaves of an index are looked at, to find out what is locked together.
 const LEAVES_SEEN: usize = 64;
