@@ -169,7 +169,7 @@ fn each_strategy_runs_a_body_as_often_as_it_needs() {
 fn a_fetch_stage_holds_no_lock_and_changes_nothing() {
     let (db, table) = cold(TwoStage::Tste);
     db.transact(|tx| tx.get(&table, 0)).unwrap();
-    let run = AtomicU32::new(0);
+    let (run, had_all) = (AtomicU32::new(0), Cell::new(false));
     let others = || {
         let mut other = db.begin().unwrap();
         other.set_lock_policy(LockPolicy::Refuse);
@@ -193,13 +193,17 @@ fn a_fetch_stage_holds_no_lock_and_changes_nothing() {
         assert!(tx.update(&table, 4 * FAR, &[(1, Value::Int4(1)), (2, Value::Int4(-1))])?);
         tx.insert(&table, &row(4 * FAR + 3))?;
         assert!(tx.delete(&table, 4 * FAR + 2)?);
-        tx.scan(&table, &Scan::all(), |_, _| Ok(ControlFlow::Continue(())))?;
+        // The whole table is more than may be kept.
+        let some = Scan { limit: Some(100), ..Scan::all() };
+        tx.scan(&table, &some, |_, _| Ok(ControlFlow::Continue(())))?;
         if is_first {
-            std::thread::scope(|scope| scope.spawn(others).join().unwrap());
+            // A panic here would be dropped with the stage.
+            had_all.set(std::thread::scope(|scope| scope.spawn(others).join().is_ok()));
         }
         Ok(())
     })
     .unwrap();
+    assert!(had_all.get(), "the others waited for nothing, and saw nothing");
     assert_eq!(run.into_inner(), 2);
     assert_eq!(table.version().store.pages().unwrap().unsettled(), [""; 0]);
     db.close().unwrap();
@@ -214,7 +218,7 @@ fn a_body_sees_its_own_writes() {
     let few = db.transact(|tx| tx.create_table(&in_memory.clone().with_primary_key(&["id"]))).unwrap();
     db.transact(|tx| tx.get(&table, 0).and_then(|_| tx.insert(&few, &[Value::Int4(1), Value::Int8(10)])))
         .unwrap();
-    let runs = Cell::new(0);
+    let (runs, ended) = (Cell::new(0), Cell::new(0));
     db.transact(|tx| {
         runs.set(runs.get() + 1);
         tx.insert(&table, &row(4 * FAR + 1))?;
@@ -236,10 +240,11 @@ fn a_body_sees_its_own_writes() {
         assert!(tx.delete(&few, 1)?);
         tx.rollback_to(&savepoint)?;
         assert!(tx.get(&few, 1)?.is_some());
+        ended.set(ended.get() + 1);
         Ok(())
     })
     .unwrap();
-    assert_eq!(runs.get(), 2);
+    assert_eq!((runs.get(), ended.get()), (2, 2), "in the fetch stage, too");
     db.close().unwrap();
 }
 
@@ -458,18 +463,17 @@ fn a_fetch_stage_of_a_handle_takes_nothing_from_its_transaction() {
         .begin_with(&TxOptions { lock_timeout: Some(Duration::from_millis(50)), ..TxOptions::default() })
         .unwrap();
     assert!(tx.delete(&table, 0).unwrap());
+    let ended = Cell::new(false);
     tx.fetch_ahead(&[&table], |tx| {
         assert!(tx.get(&table, 4 * FAR).unwrap().is_some(), "without a lock");
         assert!(tx.get(&table, 0).unwrap().is_none(), "its own write is seen");
         tx.insert(&table, &row(0)).unwrap();
         let columns = vec![Column::new("n", ColumnType::Int4)];
         assert!(tx.create_table(&TableDef::new("new", columns)).is_err(), "it would need locks");
-        loop {
-            if tx.get(&table, 2).is_err() {
-                break;
-            }
-        }
+        while tx.get(&table, 2).is_ok() {}
+        ended.set(true);
     });
+    assert!(ended.get(), "a panic in there is dropped");
     let waited = tx.get(&table, 4 * FAR);
     assert!(matches!(waited, Err(Error::LockTimeout { .. })), "its lock policy is its own again: {waited:?}");
     assert!(tx.get(&table, 0).unwrap().is_none());
@@ -683,13 +687,16 @@ fn savepoints_of_the_transaction_are_out_of_reach_of_a_fetch_stage() {
     let mut tx = db.begin().unwrap();
     let savepoint = tx.savepoint();
     assert!(tx.delete(&table, 0).unwrap());
+    let ended = Cell::new(false);
     tx.fetch_ahead(&[&table], |tx| {
         assert!(matches!(tx.rollback_to(&savepoint), Err(Error::NoSuchSavepoint { .. })));
         let own = tx.savepoint();
         assert!(tx.delete(&table, 2).unwrap());
         tx.rollback_to(&own).unwrap();
         assert!(tx.get(&table, 2).unwrap().is_some());
+        ended.set(true);
     });
+    assert!(ended.get(), "a panic in there is dropped");
     assert!(tx.get(&table, 0).unwrap().is_none(), "its own write is still there");
     assert!(db.metrics().pages.kept > 0);
     tx.end_fetched();
