@@ -14,9 +14,9 @@ pub trait Scheduler: Send + Sync {
     /// The calling thread waits for another thread's action, or until a moment. Returns when it is to look again, which
     /// may be before either.
     ///
-    /// The thread holds no lock that another thread sleeps for, unless it waits for a [simulated
-    /// disk](super::SimulatedDisk) on this clock: run only one thread with such a disk. If all threads wait, the
-    /// scheduler has to [move](VirtualClock::advance_to) the clock to the first of these moments.
+    /// The thread holds no lock that another thread sleeps for. (While it waits for a [simulated disk](super::SimulatedDisk) on
+    /// this clock it may hold some that others request by way of the clock.) If all threads wait, the scheduler has to
+    /// [move](VirtualClock::advance_to) the clock to the first of these moments.
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
 
     /// The calling thread sleeps until a moment, whatever others do.
