@@ -14,8 +14,8 @@ pub enum LockGrain {
     /// The row.
     #[default]
     Record,
-    /// As many neighbours of the row as there are in a page, about, as Charm's paper has it: rows whose keys begin with the same
-    /// bits. How many bits these are is found from the pages when the database is opened, for each index, and stays. So rows go on to be
+    /// As many neighbours of the row as there are in a page, or down to half as many, as Charm's paper has it: rows whose keys begin
+    /// with the same bits. How many bits these are is found from the pages when the database is opened, for each index, and stays. So rows go on to be
     /// locked together when pages are split. In an index that is made later a lock locks a row. It is for comparisons, and for
     /// [`Locks::Central`](crate::Locks::Central) alone.
     Page,
@@ -29,7 +29,7 @@ impl Grains {
     /// From leaves of each index.
     pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<LeafEnds>)>) -> Grains {
         let of = |(index, leaves): (IndexId, Vec<LeafEnds>)| {
-            let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| common_bits(first, last)).collect();
+            let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| bits_that_tell(first, last)).collect();
             bits.sort_unstable();
             Some((index, *bits.get(bits.len() / 2)?))
         };
@@ -54,11 +54,22 @@ impl Grains {
     }
 }
 
-/// How many bits at their beginnings two keys have in common.
-fn common_bits(one: &[u8], other: &[u8]) -> u32 {
-    let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-    let differing = one.get(same).zip(other.get(same));
-    8 * same as u32 + differing.map_or(0, |(one, other)| (one ^ other).leading_zeros())
+/// How many bits tell a granule that has at most as many keys as there are from the first one to the last, and at least half as
+/// many. Where the granules begin does not matter: most leaves lie in two or three.
+fn bits_that_tell(first: &[u8], last: &[u8]) -> u32 {
+    let bytes = first.len().max(last.len());
+    let digit = |key: &[u8], at: usize| i32::from(key.get(at).copied().unwrap_or(0));
+    // The keys are numbers: their difference, and one, from its last digit on. Its first digit that is not zero tells.
+    let (mut bits, mut carry) = (8 * bytes as u32, 1);
+    for at in (0..bytes).rev() {
+        let sum = digit(last, at) - digit(first, at) + carry;
+        carry = sum.div_euclid(256);
+        if let Some(highest) = sum.rem_euclid(256).checked_ilog2() {
+            bits = 8 * (at as u32 + 1) - highest;
+        }
+    }
+    // A carry out of the first digit: all keys of this length.
+    if carry > 0 { 0 } else { bits }
 }
 
 #[cfg(test)]
@@ -84,15 +95,28 @@ mod tests {
     }
 
     #[test]
-    fn bits_in_common() {
-        for (one, other, bits) in [
-            (&b""[..], &b"a"[..], 0),
+    fn a_granule_is_as_long_as_a_leaf_wherever_the_leaf_begins() {
+        for rows in 1..300_u32 {
+            for first in (0..1_000).step_by(7) {
+                let (one, last) = leaf(first, first + rows - 1);
+                let granule = 1 << (32 - bits_that_tell(&one, &last));
+                assert!(granule <= rows && rows < 2 * granule, "{first} {rows} {granule}");
+            }
+        }
+    }
+
+    #[test]
+    fn bits_that_tell_keys_of_other_lengths() {
+        for (first, last, bits) in [
+            (&b""[..], &b""[..], 0),
             (b"ab", b"ab", 16),
-            (b"a", b"ab", 8),
-            (&[0xf0], &[0xf1], 7),
-            (&[0], &[128], 0),
+            (b"a", b"a\x01", 15),
+            (&[7, 255], &[8], 15),
+            (&[0], &[255], 0),
+            (&[0, 0], &[255, 254], 1),
+            (&[1, 9, 9], &[3, 9, 8], 7),
         ] {
-            assert_eq!((common_bits(one, other), common_bits(other, one)), (bits, bits), "{one:?} {other:?}");
+            assert_eq!(bits_that_tell(first, last), bits, "{first:?} {last:?}");
         }
     }
 }

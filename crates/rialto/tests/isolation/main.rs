@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod escalation;
+mod lock_grain;
 mod lock_timeouts;
 mod strict;
 mod unique_index;

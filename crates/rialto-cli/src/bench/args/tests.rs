@@ -66,6 +66,22 @@ fn defaults_are_those_of_the_contract() {
     parse("card --interactive --queue 1").check().unwrap();
 }
 
+/// As the paper of the simulated machine has them, unless the command line says otherwise.
+#[test]
+fn a_virtual_machine_locks_pages_in_a_central_table_by_default() {
+    let line = "tpcc --disk sim:charm --residence disk --durability memory --checkpoint none";
+    let of = |more: &str| {
+        let args = parse(format!("{line} {more}").trim_end());
+        args.check().unwrap();
+        let options = args.options();
+        (options.engine, options.lock_grain)
+    };
+    assert_eq!(of(""), (Engine::central(), LockGrain::Page));
+    assert_eq!(of("--locks central"), (Engine::central(), LockGrain::Record));
+    assert_eq!(of("--locks thin"), (Options::default().engine, LockGrain::Record));
+    assert_eq!(of("--locks central --lock-grain page"), (Engine::central(), LockGrain::Page));
+}
+
 #[test]
 fn values_that_are_not_built_are_answered_with_those_that_are() {
     for (line, available) in [
