@@ -14,14 +14,14 @@ pub enum LockGrain {
     /// The row.
     #[default]
     Record,
-    /// As many neighbours of the row as there are in a page, or down to half as many, as Charm's paper has it: rows whose keys begin
-    /// with the same bits. How many bits these are is found from the pages when the database is opened, for each index, and stays. So rows go on to be
-    /// locked together when pages are split. In an index that is made later a lock locks a row. It is for comparisons, and for
-    /// [`Locks::Central`](crate::Locks::Central) alone.
+    /// The row and its neighbours, half a page to one page of them, as in Charm's paper: rows whose keys have the same prefix.
+    /// The length of the prefix is found for each index when the database is opened, from the pages, and stays. So rows go on to
+    /// be locked together when pages are split. In an index that is made later a lock locks a row. It is for comparisons, and
+    /// for [`Locks::Central`](crate::Locks::Central) alone.
     Page,
 }
 
-/// By index: how many bits at the beginnings of keys tell what is locked together.
+/// By index: the length, in bits, of the prefix of a key that is locked. Rows with the same prefix are locked together.
 #[derive(Debug, Default)]
 pub(crate) struct Grains(HashMap<IndexId, u32>);
 
@@ -29,7 +29,7 @@ impl Grains {
     /// From leaves of each index.
     pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<LeafEnds>)>) -> Grains {
         let of = |(index, leaves): (IndexId, Vec<LeafEnds>)| {
-            let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| bits_that_tell(first, last)).collect();
+            let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| prefix_bits(first, last)).collect();
             bits.sort_unstable();
             Some((index, *bits.get(bits.len() / 2)?))
         };
@@ -42,7 +42,7 @@ impl Grains {
         Grains([(index, bits)].into())
     }
 
-    /// What stands for a key: its bits that tell, and their number.
+    /// What stands for a key: its prefix.
     pub fn of_key(&self, index: IndexId, key: &[u8]) -> SmallVec<[u8; 32]> {
         let Some(&bits) = self.0.get(&index) else { return SmallVec::from_slice(key) };
         let (whole, rest) = (bits as usize / 8, bits % 8);
@@ -54,12 +54,14 @@ impl Grains {
     }
 }
 
-/// How many bits tell a granule that has at most as many keys as there are from the first one to the last, and at least half as
-/// many. Where the granules begin does not matter: most leaves lie in two or three.
-fn bits_that_tell(first: &[u8], last: &[u8]) -> u32 {
+/// The length, in bits, of the shortest prefix that at most as many keys share as there may be from `first` to `last`, and more
+/// than half as many. It depends on the distance of the two alone: keys on both sides of a round number have a short prefix in
+/// common, however near they are.
+fn prefix_bits(first: &[u8], last: &[u8]) -> u32 {
     let bytes = first.len().max(last.len());
     let digit = |key: &[u8], at: usize| i32::from(key.get(at).copied().unwrap_or(0));
-    // The keys are numbers: their difference, and one, from its last digit on. Its first digit that is not zero tells.
+    // Keys are read as numbers of digits of eight bits. This counts `last - first + 1` keys, beginning with the last digit;
+    // the highest bit of that count is the number of bits behind the prefix.
     let (mut bits, mut carry) = (8 * bytes as u32, 1);
     for at in (0..bytes).rev() {
         let sum = digit(last, at) - digit(first, at) + carry;
@@ -68,7 +70,7 @@ fn bits_that_tell(first: &[u8], last: &[u8]) -> u32 {
             bits = 8 * (at as u32 + 1) - highest;
         }
     }
-    // A carry out of the first digit: all keys of this length.
+    // A carry out of the first digit: they are all keys of this length.
     if carry > 0 { 0 } else { bits }
 }
 
@@ -99,14 +101,14 @@ mod tests {
         for rows in 1..300_u32 {
             for first in (0..1_000).step_by(7) {
                 let (one, last) = leaf(first, first + rows - 1);
-                let granule = 1 << (32 - bits_that_tell(&one, &last));
+                let granule = 1 << (32 - prefix_bits(&one, &last));
                 assert!(granule <= rows && rows < 2 * granule, "{first} {rows} {granule}");
             }
         }
     }
 
     #[test]
-    fn bits_that_tell_keys_of_other_lengths() {
+    fn prefixes_of_keys_of_other_lengths() {
         for (first, last, bits) in [
             (&b""[..], &b""[..], 0),
             (b"ab", b"ab", 16),
@@ -116,7 +118,7 @@ mod tests {
             (&[0, 0], &[255, 254], 1),
             (&[1, 9, 9], &[3, 9, 8], 7),
         ] {
-            assert_eq!(bits_that_tell(first, last), bits, "{first:?} {last:?}");
+            assert_eq!(prefix_bits(first, last), bits, "{first:?} {last:?}");
         }
     }
 }
