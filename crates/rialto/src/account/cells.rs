@@ -48,6 +48,7 @@ struct ProcedureCounters {
     page_accesses: AtomicU64,
     page_misses: AtomicU64,
     page_reads: AtomicU64,
+    page_room_waits: AtomicU64,
     /// Response times, which are also runs, of transactions that never waited: one cell to count instead of two.
     unwaited: HistogramCells,
     /// Response times of the other transactions.
@@ -96,6 +97,7 @@ impl ProcedureCounters {
         total.pages.accesses += get(&self.page_accesses);
         total.pages.misses += get(&self.page_misses);
         total.pages.reads += get(&self.page_reads);
+        total.pages.room_waits += get(&self.page_room_waits);
         let fetch_io_ns = get(&self.fetch_io_ns);
         if fetch_io_ns > 0 {
             *total.time.fetch_io_ns.get_or_insert(0) += fetch_io_ns;
@@ -182,6 +184,7 @@ impl Accounts {
         one.add(&cell.page_accesses, counts.accesses);
         one.add(&cell.page_misses, counts.misses);
         one.add(&cell.page_reads, counts.reads);
+        one.add(&cell.page_room_waits, counts.room_waits);
     }
 
     /// A run has ended without effect.

@@ -96,6 +96,8 @@ pub struct PageCounts {
     pub misses: u64,
     /// Pages that they have read: inner nodes, leaves, and pages of long values.
     pub reads: u64,
+    /// How often an access has waited for a place in memory, until another page had left its place, and was perhaps written.
+    pub room_waits: u64,
 }
 
 /// The account of one procedure, since the database was opened.

@@ -14,7 +14,8 @@ pub enum LockGrain {
     /// The row.
     #[default]
     Record,
-    /// The row and its neighbours, half a page to one page of them, as in Charm's paper: rows whose keys have the same prefix.
+    /// The row and its neighbours, half a page to one page of them, as in Charm's paper: rows whose keys have the same prefix. All
+    /// rows of an index of one page are locked together.
     /// The length of the prefix is found for each index when the database is opened, from the pages, and stays. So rows go on to
     /// be locked together when pages are split. In an index that is made later a lock locks a row. It is for comparisons, and
     /// for [`Locks::Central`](crate::Locks::Central) alone.
@@ -26,9 +27,12 @@ pub enum LockGrain {
 pub(crate) struct Grains(HashMap<IndexId, u32>);
 
 impl Grains {
-    /// From leaves of each index.
+    /// From leaves of each index. The keys of an index of one leaf are locked together.
     pub fn of_leaves(leaves: impl IntoIterator<Item = (IndexId, Vec<LeafEnds>)>) -> Grains {
         let of = |(index, leaves): (IndexId, Vec<LeafEnds>)| {
+            if leaves.len() == 1 {
+                return Some((index, 0));
+            }
             let mut bits: Vec<u32> = leaves.iter().map(|(first, last)| prefix_bits(first, last)).collect();
             bits.sort_unstable();
             Some((index, *bits.get(bits.len() / 2)?))
@@ -94,6 +98,13 @@ mod tests {
             assert_eq!(of(other, key).as_slice(), key.to_be_bytes());
         }
         assert_eq!(grains.of_key(index, b"ab").as_slice(), b"ab", "shorter than what tells");
+    }
+
+    #[test]
+    fn the_keys_of_a_single_leaf_are_locked_together() {
+        let grains = Grains::of_leaves([(IndexId(1), vec![leaf(1, 5)])]);
+        let of = |key: u32| grains.of_key(IndexId(1), &key.to_be_bytes());
+        assert!((0..100).all(|key| of(key) == of(1)));
     }
 
     #[test]

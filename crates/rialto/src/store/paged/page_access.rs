@@ -68,6 +68,7 @@ impl PageAccess {
             accesses: counts.accesses + other.accesses,
             misses: counts.misses + other.misses,
             reads: counts.reads + other.reads,
+            room_waits: counts.room_waits + other.room_waits,
         });
     }
 
@@ -113,6 +114,12 @@ impl PageAccess {
             ..counts
         });
         Ok(())
+    }
+
+    /// It got a place for a page; `waited` says whether it had to wait for that.
+    pub(super) fn get_room(&self, waited: bool) {
+        let counts = self.counts.get();
+        self.counts.set(PageCounts { room_waits: counts.room_waits + u64::from(waited), ..counts });
     }
 
     /// Whether it keeps the pages that it reads.

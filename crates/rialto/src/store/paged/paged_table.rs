@@ -378,8 +378,10 @@ impl PagedTable {
         Ok(RowLocation::long_body(number, length.div_ceil(self.part_bytes())))
     }
 
-    /// Brings the page to memory into which [`PagedTable::reserve`] will put such a body, if that is not in the row.
+    /// Makes places for pages that a row with such a body may make, and brings the page to memory into which
+    /// [`PagedTable::reserve`] will put the body, if that is not in the row.
     pub fn fetch_room(&self, by: &PageAccess, key: &[u8], length: usize) -> Result<()> {
+        self.primary.get_room(by)?;
         if self.is_in_line(key, length) {
             return Ok(());
         }

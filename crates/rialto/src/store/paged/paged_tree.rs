@@ -20,6 +20,9 @@ pub(crate) trait RowTree: Send + Sync {
     /// Looks a key up, and puts its row into `row`, if it is there.
     fn get(&self, by: &PageAccess, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow>;
 
+    /// Returns when there are places for the pages that a next insertion may make.
+    fn get_room(&self, by: &PageAccess) -> Result<()>;
+
     /// Whether no entry of a leaf has changed since the leaf was read.
     fn unchanged(&self, leaf: &Leaf) -> bool;
 
@@ -160,7 +163,7 @@ impl<const W: usize> PagedTree<W> {
                     has_missed = true;
                     self.pool.fetch(&missing)?;
                 }
-                Err(Stopped::Full(NoFrame::NoneFree)) => self.pool.get_room(FRAMES_AT_ONCE)?,
+                Err(Stopped::Full(NoFrame::NoneFree)) => by.get_room(self.pool.get_room(FRAMES_AT_ONCE)?),
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
         }
@@ -168,6 +171,11 @@ impl<const W: usize> PagedTree<W> {
 }
 
 impl<const W: usize> RowTree for PagedTree<W> {
+    fn get_room(&self, by: &PageAccess) -> Result<()> {
+        by.get_room(self.pool.get_room(self.pool.frames_ahead())?);
+        Ok(())
+    }
+
     fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundRow> {
         let found = self.run(by, |tree| tree.try_find_row(key).map_err(Stopped::Missing))?;
         self.keep(by, &found.leaf)?;

@@ -87,9 +87,10 @@ pub struct TwoStageAccount {
     pub fallbacks: u64,
     /// Data accesses in operate stages: single entries, and leaves of scans.
     pub accesses: u64,
-    /// Those of them that have waited for the disk: misprefetches, and every miss of an execution in one stage.
+    /// How often they have waited for the disk: misprefetches, every miss of an execution in one stage, and waits for a place in
+    /// memory until another page had left it.
     pub lock_held_io_waits: u64,
-    /// Those of them in executions that had a fetch stage: misprefetches.
+    /// Those of the accesses that have read the disk, in executions that had a fetch stage: misprefetches.
     pub misprefetches: u64,
     /// Pages that all stages have read.
     pub reads: u64,
@@ -161,7 +162,7 @@ impl TwoStages {
         account.conversions += u64::from(!told.is_fetch_told && told.needed_two());
         account.fallbacks += u64::from(told.fell_back);
         account.accesses += told.operated.accesses;
-        account.lock_held_io_waits += told.operated.misses;
+        account.lock_held_io_waits += told.operated.misses + told.operated.room_waits;
         account.misprefetches += if told.has_fetched { told.operated.misses } else { 0 };
         account.reads += told.fetched.reads + told.operated.reads;
         account.kept_pages += told.kept;

@@ -10,13 +10,16 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::leaving::{Buffers, Round};
-use super::{KEPT, PIN, PagePool, WRITTEN_TOGETHER};
+use super::{FRAMES_AT_ONCE, KEPT, PIN, PagePool, WRITTEN_TOGETHER};
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::Result;
 use crate::store::tree::Node;
 
 /// The thread is asked when fewer than one in so many frames are free, and at most so many; it frees twice as many.
 const FREE: usize = 64;
 const FREE_MAX: usize = 256;
+/// A fetch stage leaves at most so many free.
+const FREE_AHEAD: usize = 16;
 /// How long an operation waits for a frame that the thread is to free.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// How long the thread rests when no page can leave.
@@ -104,6 +107,11 @@ impl<const W: usize> PagePool<W> {
         (self.frames.count() as usize / FREE).min(FREE_MAX)
     }
 
+    /// How many frames a fetch stage leaves free for the pages that the operate stage makes.
+    pub fn frames_ahead(&self) -> usize {
+        self.free_wanted().clamp(FRAMES_AT_ONCE, FREE_AHEAD)
+    }
+
     /// Frees frames when they become few. Returns after [`PagePool::end_write_behind`].
     pub fn write_behind(&self) {
         let mut buffers = Buffers::of(WRITTEN_TOGETHER, Node::<W>::BYTES);
@@ -136,24 +144,29 @@ impl<const W: usize> PagePool<W> {
         Ok(matches!(round, Round::SomeLeft))
     }
 
-    /// Returns once so many frames were free; another operation may take them first.
+    /// Returns once so many frames were free; another operation may take them first. Whether it had to wait for that.
     ///
     /// # Errors
     /// As [`PagePool::make_room`].
-    pub fn get_room(&self, frames: usize) -> Result<()> {
+    pub fn get_room(&self, frames: usize) -> Result<bool> {
+        let is_room = |free: usize| free >= frames;
+        if is_room(self.lists.lock().free.len()) {
+            return Ok(false);
+        }
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Page);
         if self.write_behind.runs() {
             self.write_behind.ask();
             let mut lists = self.lists.lock();
-            let is_room = |free: usize| free >= frames;
             if is_room(lists.free.len()) {
-                return Ok(());
+                return Ok(false);
             }
             let waited = self.write_behind.freed.wait_for(&mut lists, PATIENCE);
             if !waited.timed_out() && is_room(lists.free.len()) {
-                return Ok(());
+                return Ok(true);
             }
         }
-        self.make_room(frames)
+        self.make_room(frames)?;
+        Ok(true)
     }
 }
 

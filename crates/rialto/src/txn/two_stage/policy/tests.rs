@@ -11,7 +11,7 @@ fn history(strategy: TwoStage, executions: usize, told: impl Fn(Begin) -> Told) 
 
 /// An execution with ten accesses, of which so many read the disk where it begins in this way.
 fn told(begin: Begin, misses: u64, still_misses: u64) -> Told {
-    let counts = |misses| PageCounts { accesses: 10, misses, reads: misses };
+    let counts = |misses| PageCounts { accesses: 10, misses, reads: misses, room_waits: 0 };
     let has_fetched = begin == Begin::Fetch || begin == Begin::UntilMiss && misses > 0;
     let in_fetch = if has_fetched { misses } else { 0 };
     let in_operate = if has_fetched { still_misses } else { misses };
