@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{PROCEDURES_MAX, PageCounts, ProcedureAccount, ProcedureId, ProcedureNames};
+use super::{Spent, disk_waits};
 use crate::io::thread_number;
 use crate::unlikely::unlikely;
 
@@ -45,6 +45,7 @@ struct ProcedureCounters {
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
     fetch_io_ns: AtomicU64,
+    lock_wait_for_disk_ns: AtomicU64,
     page_accesses: AtomicU64,
     page_misses: AtomicU64,
     page_reads: AtomicU64,
@@ -71,6 +72,9 @@ impl ProcedureCounters {
         if spent.fetch_io_ns > 0 {
             one.add(&self.fetch_io_ns, spent.fetch_io_ns);
         }
+        if spent.lock_wait_ns > 0 {
+            one.add(&self.lock_wait_for_disk_ns, disk_waits::take_behind_ns());
+        }
         for (waited_ns, sum, histogram) in [
             (spent.lock_wait_ns, &self.lock_wait_ns, &self.lock_wait),
             (spent.latch_wait_ns, &self.latch_wait_ns, &self.latch_wait),
@@ -91,6 +95,7 @@ impl ProcedureCounters {
         total.straddling += get(&self.straddling);
         total.aborted += get(&self.aborted);
         total.time.lock_wait_ns += get(&self.lock_wait_ns);
+        total.time.lock_wait_for_disk_ns += get(&self.lock_wait_for_disk_ns);
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
         total.time.log_wait_ns += get(&self.log_wait_ns);

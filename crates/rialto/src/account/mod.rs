@@ -25,6 +25,7 @@
 //! - Transactions that abort are counted, but their time is not.
 
 mod cells;
+pub(crate) mod disk_waits;
 mod histogram;
 pub(crate) mod latches;
 mod procedure;

@@ -67,6 +67,9 @@ pub struct TimeAccount {
     pub fetch_io_ns: Option<u64>,
     /// Waiting for locks.
     pub lock_wait_ns: u64,
+    /// Of that, the time in which others waited for the disk ([`LockCounters::wait_for_disk_ns`](crate::isolate::LockCounters)); it is
+    /// no part of its own.
+    pub lock_wait_for_disk_ns: u64,
     /// Waiting for latches of segments and index nodes.
     pub latch_wait_ns: u64,
     /// Running: the rest of the response time.
@@ -153,6 +156,7 @@ mod tests {
             queue_ns: Some(1),
             fetch_io_ns: None,
             lock_wait_ns: 20,
+            lock_wait_for_disk_ns: 7,
             latch_wait_ns: 300,
             run_ns: 4_000,
             log_wait_ns: 50_000,

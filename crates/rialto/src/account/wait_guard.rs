@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread::LocalKey;
 use std::time::Instant;
 
-use super::latches;
+use super::{disk_waits, latches};
 use super::waits::{LATCH_NS, LOG_NS, PAGE_NS};
 use crate::io::{Clock, Moment};
 
@@ -119,6 +119,7 @@ pub(crate) struct WaitGuard {
     account: Option<(Clock, Moment, &'static LocalKey<Cell<u64>>)>,
     /// The waits inside of this one are part of it, and accounted by it.
     is_outer: bool,
+    is_for_page: bool,
 }
 
 impl WaitGuard {
@@ -140,17 +141,18 @@ impl WaitGuard {
         let sum = what.sum().filter(|_| !IS_ACCOUNTED.get());
         let account = sum.map(|sum| (clock.clone(), clock.now(), sum));
         let is_outer = account.is_some();
+        let is_for_page = is_outer && what == Awaited::Page;
         if is_outer {
             IS_ACCOUNTED.set(true);
         }
         if KEEPS_ITS_TURN.get() {
-            return WaitGuard { turns: None, account, is_outer };
+            return WaitGuard { turns: None, account, is_outer, is_for_page };
         }
         let turns = TURNS.try_with(Cell::take).unwrap_or_default();
         if let Some(turns) = &turns {
             turns.leave();
         }
-        WaitGuard { turns, account, is_outer }
+        WaitGuard { turns, account, is_outer, is_for_page }
     }
 
     /// The event that the thread waited for has happened: returns when it is its turn. The wait for the turn is
@@ -167,7 +169,11 @@ impl Drop for WaitGuard {
             set_turns(Some(turns));
         }
         if let Some((clock, since, sum)) = self.account.take() {
-            sum.set(sum.get() + clock.now().ns_since(since));
+            let now = clock.now();
+            sum.set(sum.get() + now.ns_since(since));
+            if self.is_for_page {
+                disk_waits::note(since, now);
+            }
         }
         if self.is_outer {
             IS_ACCOUNTED.set(false);

@@ -14,6 +14,7 @@ impl Database {
     /// - It makes a checkpoint if one is due ([`Options::checkpoint_interval`](crate::Options::checkpoint_interval),
     ///   [`Options::recovery_within`](crate::Options::recovery_within), or the log's room), without pauses. Therefore a
     ///   call may take as long as a checkpoint.
+    /// - It writes changed pages of disk-resident tables, and lets pages leave, if places for pages have become few.
     /// - It makes the next log file, and adapts the routing rules to the load.
     ///
     /// [`Options::memory_flush_interval`](crate::Options::memory_flush_interval) is without effect: a commit at level
@@ -39,6 +40,7 @@ impl Database {
         core.releases.release_all();
         self.running.with_resources(ResourceManager::run_once);
         log.prepare_next_file();
+        core.storage.disk_tables.write_behind_once();
         self.running.look_after_checkpoints();
         log.wake_listeners();
         Ok(())

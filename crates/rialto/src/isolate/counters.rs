@@ -15,6 +15,9 @@ pub struct LockCounters {
     pub waits: u64,
     /// Time spent in those waits, in nanoseconds.
     pub wait_ns: u64,
+    /// Of that, the time in which the transaction that held the lock waited for a page of a disk-resident table, or for a lock of
+    /// one that did (Charm's Table 1). Counted for locks in the hash table of the lock manager.
+    pub wait_for_disk_ns: u64,
     /// Waits that ended as a deadlock's victim.
     pub deadlocks: u64,
     /// Waits that ended by time-out or deadline.
@@ -31,6 +34,7 @@ pub(super) struct CounterCells {
     pub(super) higher: Counter,
     pub(super) waits: Counter,
     pub(super) wait_ns: Counter,
+    pub(super) wait_for_disk_ns: Counter,
     pub(super) deadlocks: Counter,
     pub(super) timeouts: Counter,
     pub(super) refused: Counter,
@@ -59,6 +63,7 @@ impl CounterCells {
         total.higher += self.higher.get();
         total.waits += self.waits.get();
         total.wait_ns += self.wait_ns.get();
+        total.wait_for_disk_ns += self.wait_for_disk_ns.get();
         total.deadlocks += self.deadlocks.get();
         total.timeouts += self.timeouts.get();
         total.refused += self.refused.get();

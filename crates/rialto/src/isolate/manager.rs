@@ -326,8 +326,7 @@ impl LockManager {
 
     pub(super) fn account_wait(&self, slot: &Slot, since: Moment, error: Option<&LockError>) {
         slot.end_wait();
-        slot.counters.waits.add(1);
-        slot.counters.wait_ns.add(self.now().ns_since(since));
+        slot.count_wait(since, self.now());
         match error {
             Some(LockError::Deadlock) => {
                 slot.counters.deadlocks.add(1);
@@ -342,7 +341,9 @@ impl LockManager {
     }
 
     pub(super) fn mark_granted(&self, owner: u16, woken: &mut WokenOwners) {
-        self.slots[usize::from(owner)].set_granted();
+        let slot = &self.slots[usize::from(owner)];
+        slot.tell_disk_waits();
+        slot.set_granted();
         woken.push(owner);
     }
 
@@ -353,7 +354,9 @@ impl LockManager {
         head.grant_waiting(by, |told| match told {
             WaitOutcome::Granted(owner) => self.mark_granted(owner, woken),
             WaitOutcome::Retry(owner) => {
-                self.slots[usize::from(owner)].set_retry();
+                let slot = &self.slots[usize::from(owner)];
+                slot.tell_disk_waits();
+                slot.set_retry();
                 woken.push(owner);
             }
         });

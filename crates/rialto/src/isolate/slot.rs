@@ -15,6 +15,7 @@ use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
 use super::thin::index::ThinIndex;
 use super::thin::{Chunks, ThinList};
+use crate::account::disk_waits::{self, DiskTimes};
 use crate::ids::{IndexId, TableId};
 use crate::io::{Clock, Moment, thread_number};
 
@@ -69,6 +70,8 @@ pub(super) struct Slot {
     parker: Mutex<()>,
     wake: Condvar,
     wait: Mutex<Option<WaitRecord>>,
+    /// When those that have granted what the owner waits for have waited for the disk.
+    told: Mutex<DiskTimes>,
     pub(super) counters: CounterCells,
     /// The records that the owner has locked in the thin form.
     pub(super) thin: ThinList,
@@ -118,6 +121,14 @@ impl Slot {
         *self.wait.lock() = None;
     }
 
+    /// Counts a wait that has ended.
+    pub(super) fn count_wait(&self, since: Moment, now: Moment) {
+        self.counters.waits.add(1);
+        self.counters.wait_ns.add(now.ns_since(since));
+        let told = std::mem::take(&mut *self.told.lock());
+        self.counters.wait_for_disk_ns.add(disk_waits::end_lock_wait(&told, since, now));
+    }
+
     /// The announced wait.
     pub(super) fn wait_record(&self) -> Option<WaitRecord> {
         self.wait.lock().clone()
@@ -132,6 +143,11 @@ impl Slot {
     /// queue there.
     pub(super) fn set_retry(&self) {
         self.state.fetch_or(RETRY, Ordering::AcqRel);
+    }
+
+    /// The owner of this thread grants what the sleeper waits for: tells it when it has waited for the disk.
+    pub(super) fn tell_disk_waits(&self) {
+        disk_waits::hand_on(|tell| tell(&mut self.told.lock()));
     }
 
     /// The number of the wait that began last.

@@ -137,6 +137,17 @@ impl DiskTables {
         thread.ok().map(|thread| PageWriter { store: store.clone(), thread: Some(thread) })
     }
 
+    /// Does once what the thread that writes behind does, in a database without threads of its own.
+    pub fn write_behind_once(&self) {
+        if self.options.writes_behind || !self.are_there() {
+            return;
+        }
+        let store = self.state.lock().store.clone();
+        if let Some(store) = store {
+            store.write_behind_once();
+        }
+    }
+
     /// Ends the thread that writes behind. From now on no page is read or written.
     pub fn close(&self) {
         let (writer, store) = {

@@ -56,7 +56,10 @@ pub(crate) trait PageStore: Send + Sync {
     /// Writes pages and lets them leave when frames become few, until that is ended.
     fn write_behind(&self);
 
-    /// Ends that.
+    /// Does the same once, for a database without threads of its own.
+    fn write_behind_once(&self);
+
+    /// Ends the first.
     fn end_write_behind(&self);
 
     /// From now on no page is read or written.
@@ -231,6 +234,10 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
 
     fn write_behind(&self) {
         self.0.write_behind();
+    }
+
+    fn write_behind_once(&self) {
+        self.0.write_behind_once();
     }
 
     fn end_write_behind(&self) {

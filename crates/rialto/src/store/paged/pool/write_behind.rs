@@ -112,6 +112,16 @@ impl<const W: usize> PagePool<W> {
         self.free_wanted().clamp(FRAMES_AT_ONCE, FREE_AHEAD)
     }
 
+    /// Frees frames if they have become few.
+    pub fn write_behind_once(&self) {
+        if self.lists.lock().free.len() >= self.free_wanted() {
+            return;
+        }
+        let mut buffers = Buffers::of(WRITTEN_TOGETHER, Node::<W>::BYTES);
+        // What goes wrong here shows again where an operation makes room itself.
+        while self.has_few_free() && self.free_some(&mut buffers).is_ok_and(|freed| freed) {}
+    }
+
     /// Frees frames when they become few. Returns after [`PagePool::end_write_behind`].
     pub fn write_behind(&self) {
         let mut buffers = Buffers::of(WRITTEN_TOGETHER, Node::<W>::BYTES);
@@ -178,6 +188,20 @@ mod tests {
     use crate::store::tree::body_words;
 
     const WORDS: usize = body_words(4_096);
+
+    #[test]
+    fn frames_are_freed_when_the_database_is_driven() {
+        let file = PageFile::open(&*MemoryDisk::new(), Open::Create, 4_096, 1).unwrap();
+        let pool = PagePool::<WORDS>::new(file, 512, 1 << 20, &Clock::System).unwrap();
+        while pool.lists.lock().free.len() > pool.free_wanted() {
+            pool.make_root(true).unwrap();
+        }
+        pool.write_behind_once();
+        assert_eq!(pool.lists.lock().free.len(), pool.free_wanted(), "that is enough");
+        pool.make_root(true).unwrap();
+        pool.write_behind_once();
+        assert!(!pool.has_few_free());
+    }
 
     #[test]
     fn frames_are_freed_before_they_are_needed_until_it_ends() {
