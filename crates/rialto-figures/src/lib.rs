@@ -14,12 +14,14 @@
 //! | [`adaptive`] | koda-adaptive: the design without a setting beside the best of the others |
 //! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
 //! | [`dora`] | dora-1 to dora-11: DORA's figures, on TM1, TPC-B and TPC-C in memory |
+//! | [`charm`] | charm-t1 to charm-t8, charm-2 to charm-5: Charm's tables and figures, on TPC-C in virtual time |
 //! | [`steady`] | figures that are the same in every run: what `.ci/run` gates on |
 
 // The object of a commit run has some sixty members in one `json!`.
 #![recursion_limit = "512"]
 
 pub mod adaptive;
+pub mod charm;
 pub mod climb;
 pub mod commit;
 pub mod curves;
@@ -44,7 +46,7 @@ use rialto_measure::text::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 25] = [
+const FIGURES: [(&str, &str, Make); 37] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -74,6 +76,18 @@ const FIGURES: [(&str, &str, Make); 25] = [
     ("dora-8", "the highest throughput, under perfect admission control", dora::by_load::peak),
     ("dora-10", "record accesses by thread over time", dora::accesses::by_thread),
     ("dora-11", "parallel and serial plans under aborts", dora::aborts::plans),
+    ("charm-t1", "lock waits behind others' disk I/O", charm::concurrency::waits_for_disk),
+    ("charm-2", "throughput and waits for the disk, by concurrency", charm::concurrency::throughput),
+    ("charm-t2", "times of reads and writes, by concurrency", charm::concurrency::disk_times),
+    ("charm-3", "waits for locks, by concurrency", charm::concurrency::lock_waits),
+    ("charm-t3", "deadlocks, by concurrency", charm::concurrency::deadlocks),
+    ("charm-4", "throughput, by the size of the cache", charm::caches::throughput),
+    ("charm-t4", "transactions that need the disk, by the size of the cache", charm::caches::shares),
+    ("charm-5", "waits for locks and for the disk, by the size of the cache", charm::caches::waits),
+    ("charm-t5", "times of reads and writes, by the size of the cache", charm::caches::disk_times),
+    ("charm-t6", "misprefetches", charm::strategies::misprefetches),
+    ("charm-t7", "the strategies with little and with much computation", charm::strategies::idle_loops),
+    ("charm-t8", "memory that a transaction keeps between its stages", charm::strategies::memory),
 ];
 
 /// What the experiments run with.

@@ -194,6 +194,7 @@ fn measure_once(
         higher: to.higher - from.higher,
         waits: to.waits - from.waits,
         wait_ns: to.wait_ns - from.wait_ns,
+        wait_for_disk_ns: to.wait_for_disk_ns - from.wait_for_disk_ns,
         deadlocks: to.deadlocks - from.deadlocks,
         timeouts: to.timeouts - from.timeouts,
         refused: to.refused - from.refused,

@@ -100,6 +100,7 @@ impl Measured {
                 "fallbacks": account.fallbacks,
                 "accesses": account.accesses,
                 "misprefetches": account.misprefetches,
+                "misprefetched": account.misprefetched,
                 "lock_held_io_waits": account.lock_held_io_waits,
                 "reads": account.reads,
                 "kept_pages": account.kept_pages,

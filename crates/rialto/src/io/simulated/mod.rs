@@ -102,12 +102,9 @@ impl SimulatedDisk {
         PRESETS.iter().map(|preset| (preset.name, preset.meaning))
     }
 
-    /// What the devices have done so far, in sum.
-    pub fn work(&self) -> SimulatedWork {
-        self.timings
-            .iter()
-            .map(|timing| timing.device.lock().work)
-            .fold(SimulatedWork::default(), SimulatedWork::and)
+    /// What each device has done so far.
+    pub fn works(&self) -> Vec<SimulatedWork> {
+        self.timings.iter().map(|timing| timing.device.lock().work).collect()
     }
 }
 

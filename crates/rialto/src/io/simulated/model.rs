@@ -141,18 +141,22 @@ pub struct SimulatedWork {
     pub written_bytes: u64,
     /// The sum of the service times, without waits in the queue.
     pub busy: Duration,
+    /// The sum of the times from a request's arrival to its end.
+    pub taken: Duration,
 }
 
 impl SimulatedWork {
-    /// The sums with those of another device.
-    pub(super) fn and(self, other: SimulatedWork) -> SimulatedWork {
+    /// What has come since an earlier look at the same device.
+    #[must_use]
+    pub fn since(self, earlier: SimulatedWork) -> SimulatedWork {
         SimulatedWork {
-            reads: self.reads + other.reads,
-            writes: self.writes + other.writes,
-            flushes: self.flushes + other.flushes,
-            read_bytes: self.read_bytes + other.read_bytes,
-            written_bytes: self.written_bytes + other.written_bytes,
-            busy: self.busy + other.busy,
+            reads: self.reads - earlier.reads,
+            writes: self.writes - earlier.writes,
+            flushes: self.flushes - earlier.flushes,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            busy: self.busy - earlier.busy,
+            taken: self.taken - earlier.taken,
         }
     }
 }
@@ -304,6 +308,7 @@ impl Device {
         };
         self.free_at[channel] = done;
         self.work.busy += done - start;
+        self.work.taken += done.saturating_sub(now);
         done
     }
 }

@@ -34,7 +34,7 @@ fn kodas_disk_does_thirty_commit_writes_a_second() {
         writes += 1;
     }
     assert_eq!(writes, 301, "30 a second");
-    assert_eq!(disk.work().writes, writes);
+    assert_eq!(disk.works()[0].writes, writes);
     assert!(disk.describe().contains("sim:koda (spindle: request 31.8ms"), "{}", disk.describe());
 }
 
@@ -49,7 +49,7 @@ fn a_buffered_write_costs_at_its_sync_and_neighbours_are_one_request() {
     });
     assert_eq!(writing, Duration::ZERO);
     assert!(time(&clock.clone().into(), || file.sync().unwrap()) > Duration::ZERO);
-    assert_eq!((disk.work().writes, disk.work().written_bytes, disk.work().flushes), (2, 5 * 4096, 1));
+    assert_eq!((disk.works()[0].writes, disk.works()[0].written_bytes, disk.works()[0].flushes), (2, 5 * 4096, 1));
     assert_eq!(time(&clock.clone().into(), || file.sync().unwrap()), Duration::ZERO, "nothing is dirty");
 }
 
@@ -117,5 +117,5 @@ fn handles_of_one_file_share_what_is_dirty() {
     let other = disk.open("f", Open::Existing, Caching::Buffered).unwrap();
     one.write_at(&[1; 4096], 0).unwrap();
     other.sync().unwrap();
-    assert_eq!(disk.work().writes, 1);
+    assert_eq!(disk.works()[0].writes, 1);
 }

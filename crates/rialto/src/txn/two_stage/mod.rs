@@ -92,6 +92,8 @@ pub struct TwoStageAccount {
     pub lock_held_io_waits: u64,
     /// Those of the accesses that have read the disk, in executions that had a fetch stage: misprefetches.
     pub misprefetches: u64,
+    /// Executions with at least one of these.
+    pub misprefetched: u64,
     /// Pages that all stages have read.
     pub reads: u64,
     /// Pages that fetch stages have kept in memory for operate stages, in sum.
@@ -110,6 +112,7 @@ impl TwoStageAccount {
             accesses: self.accesses - earlier.accesses,
             lock_held_io_waits: self.lock_held_io_waits - earlier.lock_held_io_waits,
             misprefetches: self.misprefetches - earlier.misprefetches,
+            misprefetched: self.misprefetched - earlier.misprefetched,
             reads: self.reads - earlier.reads,
             kept_pages: self.kept_pages - earlier.kept_pages,
         }
@@ -163,7 +166,10 @@ impl TwoStages {
         account.fallbacks += u64::from(told.fell_back);
         account.accesses += told.operated.accesses;
         account.lock_held_io_waits += told.operated.misses + told.operated.room_waits;
-        account.misprefetches += if told.has_fetched { told.operated.misses } else { 0 };
+        if told.has_fetched && told.operated.misses > 0 {
+            account.misprefetches += told.operated.misses;
+            account.misprefetched += 1;
+        }
         account.reads += told.fetched.reads + told.operated.reads;
         account.kept_pages += told.kept;
         if told.is_first {

@@ -1,0 +1,260 @@
+//! charm-2, charm-3, charm-t1 to charm-t3: by the number of concurrent transactions.
+
+use std::sync::Arc;
+
+use rialto::TwoStage;
+use rialto_measure::RunError;
+use rialto_measure::chart::{Look, Panel, Picture, Series};
+use rialto_measure::text::row;
+
+use super::super::rounds::{Rounds, ratio, ratios, whole};
+use super::super::{Figure, FigureError, Lab, markdown};
+use super::run::{Runs, Sample, Setting};
+use super::{STRATEGIES, by_strategy, machine};
+
+/// Concurrent transactions of the paper's figures.
+const CLIENTS: [u32; 7] = [1, 2, 4, 6, 8, 10, 12];
+/// How much more the paper's HTSTE commits than its two-phase locking, at most: with four concurrent transactions.
+const PAPER_BEST: f64 = 2.64;
+/// Table 1: concurrent transactions, and the percentage of the lock waits that is the disk I/O of others.
+const TABLE_1: [(u32, f64); 5] = [(2, 93.3), (4, 80.9), (6, 54.1), (8, 34.8), (10, 18.4)];
+/// Table 2, by [`CLIENTS`]: milliseconds of a read or write of the file system, under two-phase locking and HTSTE.
+const TABLE_2: [(f64, f64); 7] = [
+    (13.90, 13.35),
+    (17.75, 20.74),
+    (17.85, 32.22),
+    (14.76, 26.30),
+    (13.45, 19.63),
+    (12.21, 16.86),
+    (11.50, 13.55),
+];
+/// Table 3, by [`CLIENTS`]: aborted transactions in percent, under two-phase locking and HTSTE.
+const TABLE_3: [(f64, f64); 7] =
+    [(0.0, 0.0), (0.7, 0.1), (1.8, 0.4), (2.8, 1.6), (3.7, 3.2), (4.6, 4.1), (5.4, 5.0)];
+
+/// What a number of clients gives under each strategy.
+type Point = (u32, Vec<(TwoStage, Arc<Rounds<Sample>>)>);
+
+fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
+    let one = |clients| Ok((clients, by_strategy(runs, |setting| Setting { clients, ..setting })?));
+    CLIENTS.into_iter().map(one).collect()
+}
+
+/// Of one strategy.
+fn of(point: &Point, strategy: TwoStage) -> &Rounds<Sample> {
+    let (_, found) = point.1.iter().find(|(one, _)| *one == strategy).expect("it is one of them");
+    found
+}
+
+/// A curve for each of these strategies.
+fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
+    let curve = |(colour, strategy): (usize, &TwoStage)| {
+        let at = |point: &Point| (f64::from(point.0), of(point, *strategy).median(figure));
+        Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
+    };
+    strategies.iter().enumerate().map(curve).collect()
+}
+
+fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {
+    Panel::new(title, "concurrent transactions", y, series)
+}
+
+/// The two that the paper compares.
+const COMPARED: [TwoStage; 2] = [TwoStage::TwoPhaseLocking, TwoStage::Htste];
+
+/// charm-2: throughput, and the wait for the disk of a new order.
+///
+/// # Errors
+/// A run that fails.
+pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
+    let runs = Runs(lab);
+    let points = points(runs)?;
+    let mut table = vec![row([
+        "clients",
+        "strategy",
+        "new orders a minute",
+        "least",
+        "most",
+        "of 2pl's",
+        "low",
+        "high",
+        "disk wait ms",
+        "hit %",
+        "disks busy %",
+        "disk waits under locks a transaction",
+    ])];
+    for point in &points {
+        let base = of(point, TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &point.1 {
+            let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
+            cells.extend(whole(found.spread(Sample::per_minute)));
+            cells.extend(ratios(found.against(base, Sample::per_minute)));
+            cells.push(format!("{:.1}", found.median(Sample::io_ms)));
+            cells.push(format!("{:.2}", found.median(Sample::hit_percent)));
+            cells.push(format!("{:.0}", found.median(Sample::disk_busy_percent)));
+            cells.push(format!("{:.4}", found.median(Sample::held_io_waits_each)));
+            table.push(cells);
+        }
+    }
+    let gain = |point: &Point| {
+        let base = of(point, TwoStage::TwoPhaseLocking);
+        (point.0, of(point, TwoStage::Htste).against(base, Sample::per_minute))
+    };
+    let gains: Vec<_> = points.iter().map(gain).collect();
+    let best = gains.iter().max_by(|one, other| one.1.median.total_cmp(&other.1.median)).expect("there are points");
+    let listed: Vec<String> = gains.iter().map(|(clients, gain)| format!("{} at {clients}", ratio(*gain))).collect();
+    let text = format!(
+        "Figure 2. {} The paper prints no figures beside its picture, but one: HTSTE commits up to {PAPER_BEST} times what two-phase \
+         locking does, with four concurrent transactions. Here HTSTE commits, of what two-phase locking does, {}; the most is {} at \
+         {}.\n\n{}",
+        machine(runs),
+        listed.join(", "),
+        ratio(best.1),
+        best.0,
+        markdown(&table)
+    );
+    let panels = vec![
+        panel("New orders a minute", "new orders a minute", curves(&points, &STRATEGIES, Sample::per_minute)),
+        panel("Wait of a new order for the disk", "ms", curves(&points, &COMPARED, Sample::io_ms)),
+    ];
+    Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
+}
+
+/// charm-3: the wait of a new order for locks.
+///
+/// # Errors
+/// A run that fails.
+pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
+    let runs = Runs(lab);
+    let points = points(runs)?;
+    let mut table = vec![row([
+        "clients",
+        "strategy",
+        "lock wait ms",
+        "least",
+        "most",
+        "2pl's, times this",
+        "of the response %",
+    ])];
+    let share = |sample: &Sample| sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9);
+    let mut falls = Vec::new();
+    for point in &points {
+        let base = of(point, TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &point.1 {
+            let spread = found.spread(Sample::lock_ms);
+            let times = base.median(Sample::lock_ms) / spread.median;
+            let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
+            cells.extend([spread.median, spread.least, spread.most].map(|ms| format!("{ms:.2}")));
+            cells.push(if times.is_finite() { format!("{times:.1}") } else { String::new() });
+            cells.push(format!("{:.1}", found.median(share)));
+            if *strategy == TwoStage::Htste && times.is_finite() {
+                falls.push((point.0, times));
+            }
+            table.push(cells);
+        }
+    }
+    let most = falls.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let found = most.map_or_else(String::new, |(clients, times)| {
+        format!(" Here it falls to a part of {times:.1} at most, with {clients}.")
+    });
+    let text = format!(
+        "Figure 3. {} The paper: under HTSTE the wait of a new order for locks falls by up to a factor of 10, with two concurrent \
+         transactions.{found}\n\n{}",
+        machine(runs),
+        markdown(&table)
+    );
+    let panels = vec![
+        panel("Wait of a new order for locks", "ms", curves(&points, &STRATEGIES, Sample::lock_ms)),
+        panel("Its part of the response time", "%", curves(&points, &COMPARED, |sample| {
+            sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9)
+        })),
+    ];
+    Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
+}
+
+/// charm-t1: the part of the waits for locks in which others waited for the disk.
+///
+/// # Errors
+/// A run that fails.
+pub fn waits_for_disk(lab: &Lab) -> Result<Figure, FigureError> {
+    let runs = Runs(lab);
+    let mut table = vec![row(["clients", "2pl", "least", "most", "the paper's", "htste"])];
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (clients, paper) in TABLE_1 {
+        let point = (clients, by_strategy(runs, |setting| Setting { clients, ..setting })?);
+        let spread = of(&point, TwoStage::TwoPhaseLocking).spread(Sample::lock_for_disk_percent);
+        let mut cells = vec![clients.to_string()];
+        cells.extend([spread.median, spread.least, spread.most, paper].map(|percent| format!("{percent:.1}")));
+        cells.push(format!("{:.1}", of(&point, TwoStage::Htste).median(Sample::lock_for_disk_percent)));
+        table.push(cells);
+        ours.push((f64::from(clients), spread.median));
+        theirs.push((f64::from(clients), paper));
+    }
+    let series = vec![
+        Series::new("2pl", Look::Measured, 0, ours),
+        Series::new("the paper's", Look::Paper, 0, theirs),
+    ];
+    let text = format!(
+        "Table 1: of the time that transactions wait for locks, the part in which those that hold them wait for the disk, in percent. \
+         {}\n\n{}",
+        machine(runs),
+        markdown(&table)
+    );
+    let panels = vec![panel("Lock waits behind others' disk I/O", "% of the waits", series)];
+    Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
+}
+
+/// charm-t2: the times of reads and writes.
+///
+/// # Errors
+/// A run that fails.
+pub fn disk_times(lab: &Lab) -> Result<Figure, FigureError> {
+    let about = "Table 2: the mean time of a read or a write of the disks with pages, with its wait in their queues, in milliseconds.";
+    compared(lab, ("A read or write of the disk", "ms"), about, Sample::disk_ms, &TABLE_2)
+}
+
+/// charm-t3: transactions that deadlocks abort.
+///
+/// # Errors
+/// A run that fails.
+pub fn deadlocks(lab: &Lab) -> Result<Figure, FigureError> {
+    let about = "Table 3: runs that were a deadlock's victim, in percent of all. (They run again; the paper's transactions did not.)";
+    compared(lab, ("Deadlocks", "% of the runs"), about, Sample::deadlock_percent, &TABLE_3)
+}
+
+/// A figure of two-phase locking and HTSTE, with the paper's beside each.
+fn compared(
+    lab: &Lab,
+    (title, unit): (&str, &str),
+    about: &str,
+    figure: fn(&Sample) -> f64,
+    paper: &[(f64, f64)],
+) -> Result<Figure, FigureError> {
+    let runs = Runs(lab);
+    let points = points(runs)?;
+    let mut table = vec![row([
+        "clients",
+        "2pl",
+        "least",
+        "most",
+        "the paper's",
+        "htste",
+        "least",
+        "most",
+        "the paper's",
+    ])];
+    for (point, paper) in points.iter().zip(paper) {
+        let mut cells = vec![point.0.to_string()];
+        for (strategy, paper) in COMPARED.into_iter().zip([paper.0, paper.1]) {
+            let spread = of(point, strategy).spread(figure);
+            cells.extend([spread.median, spread.least, spread.most, paper].map(|found| format!("{found:.2}")));
+        }
+        table.push(cells);
+    }
+    let mut series = curves(&points, &COMPARED, figure);
+    let theirs = |of: fn(&(f64, f64)) -> f64| CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(of)).collect();
+    series.push(Series::new("the paper's 2pl", Look::Paper, 0, theirs(|both| both.0)));
+    series.push(Series::new("the paper's htste", Look::Paper, 1, theirs(|both| both.1)));
+    let text = format!("{about} {}\n\n{}", machine(runs), markdown(&table));
+    Ok(Figure { rows: table, picture: Picture::Panels(vec![panel(title, unit, series)]), text })
+}

@@ -1,0 +1,64 @@
+//! Charm's experiments (its section 4): TPC-C on tables larger than memory, on the paper's machine in virtual time
+//! (`sim:charm`), under each strategy of two-stage execution.
+//!
+//! - [`run`]: one setting, measured;
+//! - [`concurrency`]: charm-2, charm-3, charm-t1 to charm-t3, by the number of concurrent transactions;
+//! - [`caches`]: charm-4, charm-5, charm-t4, charm-t5, by the size of the cache;
+//! - [`strategies`]: charm-t6 to charm-t8.
+
+pub mod caches;
+pub mod concurrency;
+pub mod run;
+pub mod strategies;
+
+use std::sync::Arc;
+
+use rialto::TwoStage;
+use rialto_measure::RunError;
+
+use self::caches::DEFAULT;
+use self::run::{RUN, Runs, Sample, Setting};
+use super::rounds::Rounds;
+
+/// The strategies, in the order of tables; the first is the baseline.
+const STRATEGIES: [TwoStage; 5] = [
+    TwoStage::TwoPhaseLocking,
+    TwoStage::Tste,
+    TwoStage::Otste,
+    TwoStage::Htste,
+    TwoStage::Adaptive,
+];
+
+/// Warehouses, concurrent transactions and cache of those experiments that do not vary them.
+const WAREHOUSES: u32 = 5;
+const CLIENTS: u32 = 4;
+
+impl Setting {
+    /// The paper's default under this strategy.
+    fn of(two_stage: TwoStage) -> Setting {
+        Setting { warehouses: WAREHOUSES, cache_bytes: DEFAULT, clients: CLIENTS, two_stage, run: RUN }
+    }
+}
+
+/// What was measured of each strategy, in the order of [`STRATEGIES`], in a setting.
+fn by_strategy(
+    runs: Runs<'_>,
+    setting: impl Fn(Setting) -> Setting,
+) -> Result<Vec<(TwoStage, Arc<Rounds<Sample>>)>, RunError> {
+    let one = |strategy| Ok((strategy, runs.of(setting(Setting::of(strategy)))?));
+    STRATEGIES.into_iter().map(one).collect()
+}
+
+/// How the machine is set, for the paragraph of a figure.
+fn machine(runs: Runs<'_>) -> String {
+    let small = if runs.are_small() { " (small tables, which show only that all is there)" } else { "" };
+    format!(
+        "TPC-C of {WAREHOUSES} warehouses{small} on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one \
+         processor, pages of 4 KiB are locked, level 1. {} windows of {} transactions each, after {} that are not counted; medians, \
+         with intervals by the sign test.",
+        RUN.as_millis(),
+        runs.0.rounds,
+        runs.0.commits,
+        8 * runs.0.commits,
+    )
+}

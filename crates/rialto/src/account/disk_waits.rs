@@ -1,0 +1,155 @@
+//! When transactions have waited for the disk: themselves, or for a lock of one that did.
+//!
+//! Charm's Table 1 asks which part of the waits for locks is the disk I/O of others. A transaction that releases a lock hands to each
+//! one that has waited for it the times in which it waited for the disk ([`DiskTimes`]). The other one keeps the part of them that
+//! lies in its wait: so much of the wait was for the disk. In these times it has waited for the disk itself, for those that wait for
+//! it. So they are handed on along a chain of waits.
+//!
+//! Each thread keeps the times of the transaction that it runs. A release on another thread than its transaction's tells nothing.
+
+use std::cell::{Cell, RefCell};
+
+use smallvec::SmallVec;
+
+use crate::io::Moment;
+
+/// How many times are kept apart; more are kept as one, with what lies between.
+const APART_MAX: usize = 64;
+
+/// Stretches of time, in their order; no two of them overlap.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DiskTimes(SmallVec<[(Moment, Moment); 4]>);
+
+impl DiskTimes {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a stretch, which may overlap others.
+    fn add(&mut self, from: Moment, to: Moment) {
+        let first = self.0.partition_point(|(_, end)| *end < from);
+        let behind = self.0.partition_point(|(begin, _)| *begin <= to);
+        let overlapped = &self.0[first..behind.max(first)];
+        let from = overlapped.first().map_or(from, |(begin, _)| from.min(*begin));
+        let to = overlapped.last().map_or(to, |(_, end)| to.max(*end));
+        self.0.drain(first..behind.max(first));
+        self.0.insert(first, (from, to));
+        if self.0.len() > APART_MAX {
+            let (_, second_end) = self.0.remove(1);
+            self.0[0].1 = second_end;
+        }
+    }
+
+    fn add_all(&mut self, others: &DiskTimes) {
+        others.0.iter().for_each(|(from, to)| self.add(*from, *to));
+    }
+
+    /// What of it lies within.
+    fn within(&self, since: Moment, until: Moment) -> DiskTimes {
+        let clipped = self.0.iter().map(|(from, to)| ((*from).max(since), (*to).min(until)));
+        DiskTimes(clipped.filter(|(from, to)| from < to).collect())
+    }
+
+    fn sum_ns(&self) -> u64 {
+        self.0.iter().map(|(from, to)| to.ns_since(*from)).sum()
+    }
+}
+
+thread_local! {
+    /// Of the transaction that the thread runs.
+    static TIMES: RefCell<DiskTimes> = RefCell::default();
+    /// How much of its waits for locks was for the disk, until it is taken.
+    static BEHIND_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A run of a transaction begins on this thread.
+pub(crate) fn begin() {
+    TIMES.with_borrow_mut(|times| times.0.clear());
+}
+
+/// This thread has waited for the disk.
+pub(crate) fn note(from: Moment, to: Moment) {
+    // No transaction's: the thread ends.
+    let _ = TIMES.try_with(|times| times.borrow_mut().add(from, to));
+}
+
+/// The transaction of this thread releases a lock: tells `waiter` when it has waited for the disk.
+pub(crate) fn hand_on(waiter: impl FnOnce(&mut dyn FnMut(&mut DiskTimes))) {
+    let _ = TIMES.try_with(|times| {
+        let times = times.borrow();
+        if !times.is_empty() {
+            waiter(&mut |told| told.add_all(&times));
+        }
+    });
+}
+
+/// The transaction of this thread has waited for a lock, and those that it waited for have told this. Gives how much of the wait was for
+/// the disk, in nanoseconds.
+pub(crate) fn end_lock_wait(told: &DiskTimes, since: Moment, until: Moment) -> u64 {
+    let within = told.within(since, until);
+    let behind_ns = within.sum_ns();
+    if behind_ns > 0 {
+        TIMES.with_borrow_mut(|times| times.add_all(&within));
+        BEHIND_NS.set(BEHIND_NS.get() + behind_ns);
+    }
+    behind_ns
+}
+
+/// How much of the waits for locks on this thread was for the disk since this was taken last.
+pub(crate) fn take_behind_ns() -> u64 {
+    BEHIND_NS.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::{Clock, VirtualClock};
+
+    /// The moment of a virtual clock at so many milliseconds.
+    fn at(ms: u64) -> Moment {
+        let clock = Arc::new(VirtualClock::new());
+        clock.advance(Duration::from_millis(ms));
+        Clock::from(clock).now()
+    }
+
+    fn times(stretches: &[(u64, u64)]) -> DiskTimes {
+        let mut times = DiskTimes::default();
+        stretches.iter().for_each(|(from, to)| times.add(at(*from), at(*to)));
+        times
+    }
+
+    fn stretches(times: &DiskTimes) -> Vec<(u64, u64)> {
+        let ms = |moment: &Moment| moment.reading().as_millis() as u64;
+        times.0.iter().map(|(from, to)| (ms(from), ms(to))).collect()
+    }
+
+    #[test]
+    fn stretches_that_overlap_become_one() {
+        assert_eq!(stretches(&times(&[(5, 7), (1, 2), (9, 12)])), [(1, 2), (5, 7), (9, 12)]);
+        assert_eq!(stretches(&times(&[(5, 7), (1, 2), (9, 12), (6, 10)])), [(1, 2), (5, 12)]);
+        assert_eq!(stretches(&times(&[(5, 7), (7, 8), (6, 6)])), [(5, 8)]);
+        assert_eq!(stretches(&times(&[(1, 20), (5, 7)])), [(1, 20)]);
+        let many = times(&(0..100).map(|n| (10 * n, 10 * n + 1)).collect::<Vec<_>>());
+        assert_eq!((many.0.len(), stretches(&many)[0], stretches(&many)[63]), (APART_MAX, (0, 361), (990, 991)));
+    }
+
+    #[test]
+    fn of_a_wait_for_a_lock_that_part_counts_in_which_the_holder_waited_for_the_disk() {
+        let told = times(&[(0, 10), (20, 30), (40, 50)]);
+        begin();
+        take_behind_ns();
+        assert_eq!(end_lock_wait(&told, at(5), at(45)), Duration::from_millis(20).as_nanos() as u64);
+        assert_eq!(take_behind_ns(), 20_000_000);
+        assert_eq!(take_behind_ns(), 0);
+        // The next one that waits for this one: these were waits for the disk, and one of its own.
+        note(at(60), at(70));
+        let mut handed = DiskTimes::default();
+        hand_on(|tell| tell(&mut handed));
+        assert_eq!(stretches(&handed), [(5, 10), (20, 30), (40, 45), (60, 70)]);
+        begin();
+        hand_on(|_| unreachable!("a new run has waited for nothing"));
+    }
+}
