@@ -128,6 +128,10 @@ fn virtual_seconds_are_the_same_each_time() {
     let other = virtually(&["--seed", "2", "--two-stage", "2pl", "--locks", "central"]);
     assert_ne!(at(&one, "committed"), at(&other, "committed"));
     assert!(number(&other, "lock_held_io_waits") > number(&one, "lock_held_io_waits"), "{other}");
+    let [behind, in_two] = [&other, &one].map(|json| number(json, "lock_wait_for_disk_share"));
+    assert!(behind > 0.3 && behind <= 1.0 && in_two < behind / 2.0, "{behind} and {in_two}: {other}");
+    let of_new_orders = number(&other, "procedures.new-order.waits_us.lock.for_disk_share");
+    assert!(of_new_orders > 0.3 && of_new_orders <= 1.0, "{other}");
     let slower = virtually(&["--run-us", "30000"]);
     assert!(number(&slower, "committed") < 0.5 * number(&one, "committed"), "{slower}");
     let refused = small(&["--disk", "sim:charm"]);

@@ -50,6 +50,7 @@ impl Measured {
             "misprefetches": pages.and_then(|pages| pages.staged).map(|staged| staged.misprefetches),
             "conversions": pages.and_then(|pages| pages.staged).map(|staged| staged.conversions),
             "lock_held_io_waits": pages.and_then(|pages| pages.staged).map(|staged| staged.lock_held_io_waits),
+            "lock_wait_for_disk_share": self.lock_wait_for_disk_share(),
             "page_reads": pages.map(|pages| pages.reads),
             "page_writes": pages.map(|pages| pages.writes),
             "page_file_bytes": pages.map(|pages| pages.file_bytes),

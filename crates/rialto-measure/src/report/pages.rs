@@ -62,6 +62,13 @@ impl Measured {
         })
     }
 
+    /// The part of the waits for locks in which others waited for the disk; `None` if there was no wait, or no table on disk.
+    pub(super) fn lock_wait_for_disk_share(&self) -> Option<f64> {
+        let waited = self.grown(|metrics| metrics.locks.wait_ns);
+        let for_disk = self.grown(|metrics| metrics.locks.wait_for_disk_ns);
+        (self.has_pages() && waited > 0).then(|| for_disk as f64 / waited as f64)
+    }
+
     /// Executions in stages in the window, by procedure.
     pub(super) fn two_stage(&self) -> Vec<TwoStageAccount> {
         let before = |name: &str| self.metrics.0.two_stage.iter().find(|account| account.name == name);

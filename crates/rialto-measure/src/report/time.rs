@@ -63,6 +63,7 @@ struct Grown {
     aborted_user: u64,
     fetch_io_ns: u64,
     lock_wait_ns: u64,
+    lock_wait_for_disk_ns: u64,
     latch_wait_ns: u64,
     run_ns: u64,
     log_wait_ns: u64,
@@ -85,6 +86,7 @@ impl Measured {
             aborted_user: by_themselves(&end).saturating_sub(by_themselves(&begin)),
             fetch_io_ns: end.time.fetch_io_ns.unwrap_or(0) - begin.time.fetch_io_ns.unwrap_or(0),
             lock_wait_ns: end.time.lock_wait_ns - begin.time.lock_wait_ns,
+            lock_wait_for_disk_ns: end.time.lock_wait_for_disk_ns - begin.time.lock_wait_for_disk_ns,
             latch_wait_ns: end.time.latch_wait_ns - begin.time.latch_wait_ns,
             run_ns: end.time.run_ns - begin.time.run_ns,
             log_wait_ns: end.time.log_wait_ns - begin.time.log_wait_ns,
@@ -152,8 +154,11 @@ impl Measured {
                 "p99": us(0.99),
             })
         };
+        let mut lock = one(&grown.lock_waits);
+        lock["for_disk_share"] =
+            (grown.lock_wait_ns > 0).then(|| grown.lock_wait_for_disk_ns as f64 / grown.lock_wait_ns as f64).into();
         json!({
-            "lock": one(&grown.lock_waits),
+            "lock": lock,
             "latch": one(&grown.latch_waits),
             "log": one(&grown.log_waits),
         })

@@ -157,7 +157,7 @@ pub struct BenchArgs {
     /// it runs there in virtual time. An unknown NAME is answered with all names
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
-    /// With --disk sim:charm: the processor time that each run of a transaction takes, in microseconds [default: 2000]
+    /// With --disk sim:charm: the processor time that each run of a transaction takes, in microseconds [default: 1000]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub run_us: Option<u64>,
     /// The data directory. If it already holds the workload, that is used; commit leaves nothing in it [default:
@@ -201,7 +201,7 @@ impl BenchArgs {
 
     /// The processor time of a run of a transaction, on a virtual machine.
     pub fn run_time(&self) -> Duration {
-        Duration::from_micros(self.run_us.unwrap_or(2_000))
+        Duration::from_micros(self.run_us.unwrap_or(1_000))
     }
 
     /// The regime of virtual time that the run is in, if it is.
