@@ -36,8 +36,8 @@ const TABLE_3: [(f64, f64); 7] =
 type Point = (u32, Vec<(TwoStage, Arc<Rounds<Sample>>)>);
 
 fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
-    let one = |clients| Ok((clients, by_strategy(runs, |setting| Setting { clients, ..setting })?));
-    CLIENTS.into_iter().map(one).collect()
+    let one = |&clients: &u32| Ok((clients, by_strategy(runs, |setting| Setting { clients, ..setting })?));
+    runs.some_of(&CLIENTS).iter().map(one).collect()
 }
 
 /// Of one strategy.
@@ -180,7 +180,7 @@ pub fn waits_for_disk(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
     let mut table = vec![row(["clients", "2pl", "least", "most", "the paper's", "htste"])];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for (clients, paper) in TABLE_1 {
+    for &(clients, paper) in runs.some_of(&TABLE_1) {
         let point = (clients, by_strategy(runs, |setting| Setting { clients, ..setting })?);
         let spread = of(&point, TwoStage::TwoPhaseLocking).spread(Sample::lock_for_disk_percent);
         let mut cells = vec![clients.to_string()];

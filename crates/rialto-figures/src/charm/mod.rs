@@ -17,7 +17,7 @@ use rialto::TwoStage;
 use rialto_measure::RunError;
 
 use self::caches::DEFAULT;
-use self::run::{RUN, Runs, Sample, Setting};
+use self::run::{RUN, Runs, Sample, Setting, WARMUP_WINDOWS};
 use super::rounds::Rounds;
 
 /// The strategies, in the order of tables; the first is the baseline.
@@ -52,13 +52,12 @@ fn by_strategy(
 /// How the machine is set, for the paragraph of a figure.
 fn machine(runs: Runs<'_>) -> String {
     let small = if runs.are_small() { " (small tables, which show only that all is there)" } else { "" };
+    let (windows, commits) = (runs.0.rounds, runs.0.commits);
     format!(
         "TPC-C of {WAREHOUSES} warehouses{small} on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one \
-         processor, pages of 4 KiB are locked, level 1. {} windows of {} transactions each, after {} that are not counted; medians, \
-         with intervals by the sign test.",
+         processor, pages of 4 KiB are locked, level 1. A window has {commits} transactions, a point {windows} windows, one after the \
+         other, after {} transactions that are not counted. Medians of the windows; ratios with intervals by the sign test.",
         RUN.as_millis(),
-        runs.0.rounds,
-        runs.0.commits,
-        8 * runs.0.commits,
+        WARMUP_WINDOWS * commits,
     )
 }

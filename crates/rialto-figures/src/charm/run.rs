@@ -26,11 +26,13 @@ pub const RUN: Duration = Duration::from_millis(1);
 /// Bytes of a page: those of Berkeley DB on the paper's file system.
 const PAGE_BYTES: usize = 4_096;
 /// Transactions before the first window: so many times those of a window, as in the paper.
-const WARMUP_WINDOWS: u64 = 8;
+pub const WARMUP_WINDOWS: u64 = 8;
 /// The first stretch of the warm-up, from which the length of the next one follows.
 const FIRST: Duration = Duration::from_secs(10);
 /// Windows of fewer transactions can only show that all is there: the data is small then, too.
 const COMMITS_MIN: u64 = 1_000;
+/// The cache of small tables.
+const SMALL_CACHE_BYTES: u64 = 4 << 20;
 
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -235,6 +237,10 @@ impl Runs<'_> {
     /// # Errors
     /// A transaction that fails; tables that are inconsistent afterwards.
     pub fn of(&self, setting: Setting) -> Result<Arc<Rounds<Sample>>, RunError> {
+        let setting = match self.are_small() {
+            true => Setting { warehouses: 1, cache_bytes: SMALL_CACHE_BYTES, ..setting },
+            false => setting,
+        };
         let key = (self.0.commits, self.0.rounds, self.0.seed);
         let known = || MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((.., windows)) = known().iter().find(|(of, with, _)| (*of, *with) == (setting, key)) {
@@ -257,9 +263,14 @@ impl Runs<'_> {
         self.0.commits < COMMITS_MIN
     }
 
+    /// These points, or the first few of them where points can only show that all is there.
+    pub fn some_of<'p, P>(&self, points: &'p [P]) -> &'p [P] {
+        if self.are_small() { &points[..points.len().min(2)] } else { points }
+    }
+
     fn shape(&self, warehouses: u32) -> Shape {
         match self.are_small() {
-            true => Shape { warehouses: 1, items: 100, customers: 30 },
+            true => Shape { warehouses, items: 100, customers: 30 },
             false => Shape::of_warehouses(warehouses),
         }
     }

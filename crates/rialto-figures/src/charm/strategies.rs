@@ -50,7 +50,7 @@ pub fn misprefetches(lab: &Lab) -> Result<Figure, FigureError> {
     let mut series = Vec::new();
     for (colour, warehouses) in [1, WAREHOUSES].into_iter().enumerate() {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for (clients, one, five) in TABLE_6 {
+        for &(clients, one, five) in runs.some_of(&TABLE_6) {
             let setting = Setting { warehouses, cache_bytes: cache_of(warehouses), clients, ..Setting::of(TwoStage::Otste) };
             let spread = runs.of(setting)?.spread(Sample::misprefetched_percent);
             let paper = if warehouses == 1 { one } else { five };
