@@ -99,7 +99,7 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
-    /// In how many rounds each point of System M's and DORA's figures is measured.
+    /// In how many rounds each point of System M's and DORA's figures is measured, and the windows of each point of Charm's.
     pub rounds: u32,
     /// How large DORA's tables are, in percent of the paper's.
     pub scale: u32,

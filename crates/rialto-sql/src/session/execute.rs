@@ -584,7 +584,8 @@ impl Session {
     }
 }
 
-/// Runs a plan.
+/// Runs a plan. One copy for both stages, into which the statements' own functions are inlined.
+#[inline(never)]
 fn run_plan(run: &mut Run<'_, '_>, prepared: &Prepared) -> Result<Tag> {
     Ok(match &prepared.kind {
         Kind::Select(plan) => Tag::Rows("SELECT", run::select(run, plan)?),

@@ -279,8 +279,10 @@ impl Context {
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
         self.met_lease = false;
-        self.is_led = false;
-        self.end_fetch_stage();
+        if unlikely(self.is_led || self.fetches()) {
+            self.is_led = false;
+            self.end_fetch_stage();
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::io::MemoryDisk;
 use crate::isolate::LockPolicy;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
-    Checkpointing, Database, Error, Options, Residence, Result, Scan, ScanMode, Table, TableDef, Transaction,
+    Background, Checkpointing, Database, Error, Options, Residence, Result, Scan, ScanMode, Table, TableDef, Transaction,
     TxOptions,
 };
 
@@ -36,6 +36,10 @@ fn row(key: i32) -> [Value; 4] {
 
 /// A database with a table on disk, none of whose pages is in memory.
 fn cold(two_stage: TwoStage) -> (Database, Table) {
+    cold_with(options(two_stage))
+}
+
+fn cold_with(cold: Options) -> (Database, Table) {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), options(TwoStage::TwoPhaseLocking)).unwrap();
     let columns = vec![
@@ -57,7 +61,7 @@ fn cold(two_stage: TwoStage) -> (Database, Table) {
     }
     db.checkpoint().unwrap();
     db.close().unwrap();
-    let db = Database::open_on(disk, options(two_stage)).unwrap();
+    let db = Database::open_on(disk, cold).unwrap();
     let table = db.table("things").unwrap();
     (db, table)
 }
@@ -132,6 +136,77 @@ fn an_operate_stage_behind_a_fetch_stage_reads_no_page() {
         assert_eq!(db.metrics().aborted, 0, "{name}: a stage is no abort");
         db.close().unwrap();
     }
+}
+
+/// I6 for the pages that an insertion makes: they need places in the cache, which another page has to leave. No thread writes behind here.
+#[test]
+fn a_fetch_stage_makes_room_for_the_pages_of_its_operate_stage() {
+    let (db, table) = cold_with(Options { background: Background::Driven, ..options(TwoStage::Tste) });
+    let text = "x".repeat(900);
+    // Rows of twice the cache.
+    for number in 0..8_000 {
+        let key = ROWS + number * FAR % 8_000;
+        let [id, part, code, _] = row(key);
+        db.transact(|tx| tx.insert(&table, &[id.clone(), part.clone(), code.clone(), Value::Text(text.clone())]))
+            .unwrap();
+        if number % 1_000 == 0 {
+            db.drive().unwrap();
+        }
+    }
+    let (met, metrics) = (account(&db), db.metrics());
+    assert!(metrics.pages.writes > 1_000, "{:?}", metrics.pages);
+    let room_waits: u64 = metrics.procedures.iter().map(|of| of.pages.room_waits).sum();
+    assert!(room_waits > 100, "fetch stages wait for room: {room_waits}");
+    assert_eq!(met.lock_held_io_waits, met.misprefetches, "operate stages do not: {met:?}");
+    db.close().unwrap();
+}
+
+/// Under two-phase locking another transaction waits for a lock, and with it for the disk.
+#[test]
+fn a_wait_for_a_lock_tells_how_much_of_it_was_the_holders_wait_for_the_disk() {
+    let held = |reads: bool| {
+        let (db, table) = cold_with(Options {
+            engine: crate::Engine::central(),
+            ..options(TwoStage::TwoPhaseLocking)
+        });
+        let disk_ms = 20;
+        let (locked, waits) = (std::sync::Barrier::new(2), Duration::from_millis(disk_ms));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                db.transact(|tx| {
+                    assert!(tx.update(&table, 0, &[(1, Value::Int4(1))])?);
+                    locked.wait();
+                    std::thread::sleep(waits);
+                    if reads {
+                        // As a read of the disk does.
+                        let clock = crate::io::Clock::System;
+                        let wait = crate::account::wait_guard::WaitGuard::enter(
+                            &clock,
+                            crate::account::wait_guard::Awaited::Page,
+                        );
+                        std::thread::sleep(3 * waits);
+                        drop(wait);
+                    } else {
+                        std::thread::sleep(3 * waits);
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            });
+            locked.wait();
+            assert!(db.transact(|tx| tx.update(&table, 0, &[(1, Value::Int4(2))])).unwrap());
+        });
+        let metrics = db.metrics();
+        let of_procedures: u64 =
+            metrics.procedures.iter().map(|account| account.time.lock_wait_for_disk_ns).sum();
+        assert_eq!(of_procedures, metrics.locks.wait_for_disk_ns);
+        let share = metrics.locks.wait_for_disk_ns as f64 / metrics.locks.wait_ns as f64;
+        db.close().unwrap();
+        (metrics.locks.waits, share)
+    };
+    assert_eq!(held(false), (1, 0.0));
+    let (waits, share) = held(true);
+    assert!(waits == 1 && share > 0.3 && share < 1.0, "{waits} {share}");
 }
 
 #[test]
