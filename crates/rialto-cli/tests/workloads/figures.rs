@@ -58,7 +58,7 @@ fn charms_figures_have_the_papers_beside_ours() {
         ("charm-t2", 1, 4, "13.90"),
         ("charm-t3", 2, 8, "0.10"),
         ("charm-t4", 1, 5, "99.8"),
-        ("charm-t5", 4, 8, "32.22"),
+        ("charm-t5", 5, 8, "32.22"),
         ("charm-t6", 1, 5, "0.9"),
         ("charm-t7", 1, 9, "3648"),
         ("charm-t8", 10, 3, "534"),

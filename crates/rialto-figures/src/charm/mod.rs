@@ -54,9 +54,10 @@ fn machine(runs: Runs<'_>) -> String {
     let small = if runs.are_small() { " (small tables, which show only that all is there)" } else { "" };
     let (windows, commits) = (runs.0.rounds, runs.0.commits);
     format!(
-        "TPC-C of {WAREHOUSES} warehouses{small} on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one \
+        "TPC-C of {WAREHOUSES} warehouses{small} with a cache of {} MB, unless a row says otherwise, on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one \
          processor, pages of 4 KiB are locked, level 1. A window has {commits} transactions, a point {windows} windows, one after the \
          other, after {} transactions that are not counted. Medians of the windows; ratios with intervals by the sign test.",
+        DEFAULT / 1_000_000,
         RUN.as_millis(),
         WARMUP_WINDOWS * commits,
     )

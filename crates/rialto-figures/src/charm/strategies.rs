@@ -35,7 +35,7 @@ const TABLE_8: [(Name, f64, f64); 5] = [
     (Name::Delivery, 344.0, 534.0),
 ];
 
-/// Of a database of this many warehouses, a cache for the same part of it as the default is of the paper's.
+/// For a database of so many warehouses: a cache for the same part of it as the default is for [`WAREHOUSES`].
 fn cache_of(warehouses: u32) -> u64 {
     DEFAULT / u64::from(WAREHOUSES) * u64::from(warehouses)
 }
