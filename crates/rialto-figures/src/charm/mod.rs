@@ -51,13 +51,18 @@ fn by_strategy(
 
 /// How the machine is set, for the paragraph of a figure.
 fn machine(runs: Runs<'_>) -> String {
-    let small = if runs.are_small() { " (small tables, which show only that all is there)" } else { "" };
+    let tables = match runs.are_small() {
+        true => "small tables, which show only that all is there,".to_owned(),
+        false => format!(
+            "{WAREHOUSES} warehouses and a cache of {} MB, unless a row says otherwise,",
+            DEFAULT / 1_000_000
+        ),
+    };
     let (windows, commits) = (runs.0.rounds, runs.0.commits);
     format!(
-        "TPC-C of {WAREHOUSES} warehouses{small} with a cache of {} MB, unless a row says otherwise, on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one \
-         processor, pages of 4 KiB are locked, level 1. A window has {commits} transactions, a point {windows} windows, one after the \
-         other, after {} transactions that are not counted. Medians of the windows; ratios with intervals by the sign test.",
-        DEFAULT / 1_000_000,
+        "TPC-C with {tables} on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one processor, pages of 4 KiB are \
+         locked, level 1. A window has about {commits} transactions, a point {windows} windows, one after the other, after at least {} \
+         transactions that are not counted. Medians of the windows; ratios with intervals by the sign test.",
         RUN.as_millis(),
         WARMUP_WINDOWS * commits,
     )

@@ -297,7 +297,8 @@ impl Runs<'_> {
             rialto_measure::interrupt::check()?;
             Ok::<_, RunError>(Sample::between(&watch.looks, outcome.window))
         };
-        // Each stretch is as long as the one before it shows to be needed, while the cache fills and transactions become faster.
+        // Each stretch is as long as the one before it shows to be needed, while the cache fills and transactions become faster; and
+        // no shorter than half a window, so that its rate means something.
         let (mut warmed_up, mut last) = (0, run(FIRST)?);
         let wanted = WARMUP_WINDOWS * self.0.commits;
         loop {
@@ -305,7 +306,8 @@ impl Runs<'_> {
             if warmed_up >= wanted {
                 break;
             }
-            last = run(last.time_of(wanted - warmed_up).min(last.window * 2))?;
+            let left = (wanted - warmed_up).max(self.0.commits / 2);
+            last = run(last.time_of(left).min(last.window * 2))?;
         }
         let mut windows: Option<Rounds<Sample>> = None;
         for _ in 0..self.0.rounds {

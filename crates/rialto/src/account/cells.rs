@@ -195,6 +195,8 @@ impl Accounts {
     /// A run has ended without effect.
     pub fn aborted(&self, context: usize, procedure: ProcedureId) {
         Writers::One.add(&self.contexts[context].cell(procedure).aborted, 1);
+        // Its time is not counted, nor is what it has waited for.
+        disk_waits::take_behind_ns();
     }
 
     /// A run was a deadlock's victim and will be tried again.

@@ -5,7 +5,9 @@
 //! lies in its wait: so much of the wait was for the disk. In these times it has waited for the disk itself, for those that wait for
 //! it. So they are handed on along a chain of waits.
 //!
-//! Each thread keeps the times of the transaction that it runs. A release on another thread than its transaction's tells nothing.
+//! Each thread keeps the times of the transaction that it runs, until that has ended. So transactions whose locks another thread
+//! releases tell nothing, and of two handles that one thread uses in turn each tells the waits of both. A wait that ends as a deadlock's
+//! victim, or at a time limit, is told nothing by those that still hold the lock.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::io::Moment;
 
-/// How many times are kept apart; more are kept as one, with what lies between.
+/// How many times are kept apart; of more the nearest two are kept as one, with what lies between.
 const APART_MAX: usize = 64;
 
 /// Stretches of time, in their order; no two of them overlap.
@@ -35,8 +37,10 @@ impl DiskTimes {
         self.0.drain(first..behind.max(first));
         self.0.insert(first, (from, to));
         if self.0.len() > APART_MAX {
-            let (_, second_end) = self.0.remove(1);
-            self.0[0].1 = second_end;
+            let gap = |at: &usize| self.0[*at].0.ns_since(self.0[*at - 1].1);
+            let least = (1..self.0.len()).min_by_key(gap).expect("there are some");
+            let (_, end) = self.0.remove(least);
+            self.0[least - 1].1 = end;
         }
     }
 
@@ -62,25 +66,29 @@ thread_local! {
     static BEHIND_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A run of a transaction begins on this thread.
-pub(crate) fn begin() {
-    TIMES.with_borrow_mut(|times| times.0.clear());
+/// What the thread does to its times; nothing if it ends, and they are gone.
+fn with_times<T: Default>(work: impl FnOnce(&mut DiskTimes) -> T) -> T {
+    TIMES.try_with(|times| work(&mut times.borrow_mut())).unwrap_or_default()
+}
+
+/// A run of a transaction begins on this thread, or has ended.
+pub(crate) fn forget() {
+    with_times(|times| times.0.clear());
 }
 
 /// This thread has waited for the disk.
 pub(crate) fn note(from: Moment, to: Moment) {
-    // No transaction's: the thread ends.
-    let _ = TIMES.try_with(|times| times.borrow_mut().add(from, to));
+    with_times(|times| times.add(from, to));
 }
 
-/// The transaction of this thread releases a lock: tells `waiter` when it has waited for the disk.
-pub(crate) fn hand_on(waiter: impl FnOnce(&mut dyn FnMut(&mut DiskTimes))) {
-    let _ = TIMES.try_with(|times| {
-        let times = times.borrow();
-        if !times.is_empty() {
-            waiter(&mut |told| told.add_all(&times));
-        }
-    });
+/// Whether the transaction of this thread has waited for the disk.
+pub(crate) fn are_there() -> bool {
+    with_times(|times| !times.is_empty())
+}
+
+/// The transaction of this thread releases a lock: tells one that waits for it when it has waited for the disk.
+pub(crate) fn add_to(told: &mut DiskTimes) {
+    with_times(|times| told.add_all(times));
 }
 
 /// The transaction of this thread has waited for a lock, and those that it waited for have told this. Gives how much of the wait was for
@@ -89,7 +97,7 @@ pub(crate) fn end_lock_wait(told: &DiskTimes, since: Moment, until: Moment) -> u
     let within = told.within(since, until);
     let behind_ns = within.sum_ns();
     if behind_ns > 0 {
-        TIMES.with_borrow_mut(|times| times.add_all(&within));
+        with_times(|times| times.add_all(&within));
         BEHIND_NS.set(BEHIND_NS.get() + behind_ns);
     }
     behind_ns
@@ -132,14 +140,16 @@ mod tests {
         assert_eq!(stretches(&times(&[(5, 7), (1, 2), (9, 12), (6, 10)])), [(1, 2), (5, 12)]);
         assert_eq!(stretches(&times(&[(5, 7), (7, 8), (6, 6)])), [(5, 8)]);
         assert_eq!(stretches(&times(&[(1, 20), (5, 7)])), [(1, 20)]);
-        let many = times(&(0..100).map(|n| (10 * n, 10 * n + 1)).collect::<Vec<_>>());
-        assert_eq!((many.0.len(), stretches(&many)[0], stretches(&many)[63]), (APART_MAX, (0, 361), (990, 991)));
+        let mut many: Vec<_> = (0..64).map(|n| (100 * n, 100 * n + 1)).collect();
+        many.push((3_010, 3_020));
+        let many = times(&many);
+        assert_eq!((many.0.len(), stretches(&many)[30]), (APART_MAX, (3_000, 3_020)));
     }
 
     #[test]
     fn of_a_wait_for_a_lock_that_part_counts_in_which_the_holder_waited_for_the_disk() {
         let told = times(&[(0, 10), (20, 30), (40, 50)]);
-        begin();
+        forget();
         take_behind_ns();
         assert_eq!(end_lock_wait(&told, at(5), at(45)), Duration::from_millis(20).as_nanos() as u64);
         assert_eq!(take_behind_ns(), 20_000_000);
@@ -147,9 +157,9 @@ mod tests {
         // The next one that waits for this one: these were waits for the disk, and one of its own.
         note(at(60), at(70));
         let mut handed = DiskTimes::default();
-        hand_on(|tell| tell(&mut handed));
+        add_to(&mut handed);
         assert_eq!(stretches(&handed), [(5, 10), (20, 30), (40, 45), (60, 70)]);
-        begin();
-        hand_on(|_| unreachable!("a new run has waited for nothing"));
+        forget();
+        assert!(!are_there(), "a new run has waited for nothing");
     }
 }

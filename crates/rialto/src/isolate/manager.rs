@@ -24,6 +24,7 @@ use super::slot::{
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
+use crate::account::disk_waits;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
@@ -341,22 +342,22 @@ impl LockManager {
     }
 
     pub(super) fn mark_granted(&self, owner: u16, woken: &mut WokenOwners) {
-        let slot = &self.slots[usize::from(owner)];
-        slot.tell_disk_waits();
-        slot.set_granted();
+        self.slots[usize::from(owner)].set_granted();
         woken.push(owner);
     }
 
     /// Grants the requests that waited for what `owner` has released, and sets their owners' flags as the head says.
     #[inline]
     pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut WokenOwners) {
+        // Also those that go on waiting, for other holders: when the last one releases, nobody knows of this one.
+        if disk_waits::are_there() {
+            head.waiting().for_each(|waiter| self.slots[usize::from(waiter)].tell_disk_waits());
+        }
         let by = self.slots[usize::from(owner)].release();
         head.grant_waiting(by, |told| match told {
             WaitOutcome::Granted(owner) => self.mark_granted(owner, woken),
             WaitOutcome::Retry(owner) => {
-                let slot = &self.slots[usize::from(owner)];
-                slot.tell_disk_waits();
-                slot.set_retry();
+                self.slots[usize::from(owner)].set_retry();
                 woken.push(owner);
             }
         });
@@ -512,7 +513,10 @@ impl LockManager {
         }
         for index in body.intervals.drain(..) {
             let mut woken = WokenOwners::new();
-            self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
+            self.intervals.release(body.id, index, |granted| {
+                self.slots[usize::from(granted)].tell_disk_waits();
+                self.mark_granted(granted, &mut woken);
+            });
             self.wake(&woken);
         }
     }

@@ -145,9 +145,11 @@ impl Slot {
         self.state.fetch_or(RETRY, Ordering::AcqRel);
     }
 
-    /// The owner of this thread grants what the sleeper waits for: tells it when it has waited for the disk.
+    /// The owner of this thread releases what the sleeper waits for: tells it when it has waited for the disk.
     pub(super) fn tell_disk_waits(&self) {
-        disk_waits::hand_on(|tell| tell(&mut self.told.lock()));
+        if disk_waits::are_there() {
+            disk_waits::add_to(&mut self.told.lock());
+        }
     }
 
     /// The number of the wait that began last.

@@ -3,6 +3,7 @@
 use super::calls::NumberSource;
 use super::context::Context;
 use super::releases::DeferredRelease;
+use crate::account::disk_waits;
 use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
 use crate::isolate::Owner;
@@ -70,7 +71,8 @@ impl Context {
         if unlikely(!self.kept_parts.is_empty()) {
             self.end_kept_parts();
         }
-        if unlikely(self.page_access.counts().accesses > 0 || self.statement.is_some()) {
+        let touched_pages = self.page_access.counts().accesses > 0 || self.statement.is_some();
+        if unlikely(touched_pages) {
             self.end_statement();
         }
         if std::mem::take(&mut self.open) {
@@ -80,6 +82,9 @@ impl Context {
             } else {
                 self.release_locks();
             }
+        }
+        if unlikely(touched_pages) {
+            disk_waits::forget();
         }
         if unlikely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();

@@ -228,7 +228,7 @@ impl Runs {
             Box::new(StagedExecution::new(procedure, stages.begin(procedure), context.began))
         });
         execution.begin_run(&context.page_access, context.began);
-        disk_waits::begin();
+        disk_waits::forget();
         context.be_led();
         if execution.fetches() {
             context.read_unlocked(false);

@@ -292,6 +292,11 @@ impl Head {
         }
     }
 
+    /// The owners that wait.
+    pub(in super::super) fn waiting(&self) -> impl Iterator<Item = u16> {
+        self.waiting.iter().map(|request| request.owner)
+    }
+
     #[cold]
     fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(WaitOutcome)) {
         let first = self.waiting[0];

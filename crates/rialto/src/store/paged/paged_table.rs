@@ -750,7 +750,7 @@ impl PagedTable {
                 Guard::Leave,
                 &mut batch,
             )?;
-            if let Some(last) = batch.len().checked_sub(1).filter(|&last| last > 0) {
+            if let Some(last) = batch.len().checked_sub(1) {
                 ends.push((batch.key(0).to_vec(), batch.key(last).to_vec()));
             }
         }

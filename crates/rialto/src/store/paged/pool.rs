@@ -204,7 +204,8 @@ impl<const W: usize> PagePool<W> {
                     node.become_empty_leaf(has_rows);
                     return Ok(page.0);
                 }
-                Err(NoFrame::NoneFree) => _ = self.get_room(1)?,
+                // Without a guard of the wait: the caller has locked what others need, and keeps its turn.
+                Err(NoFrame::NoneFree) => self.make_room(1)?,
                 Err(full) => return Err(self.error_of(&full)),
             }
         }

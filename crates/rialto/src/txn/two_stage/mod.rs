@@ -92,7 +92,7 @@ pub struct TwoStageAccount {
     pub lock_held_io_waits: u64,
     /// Those of the accesses that have read the disk, in executions that had a fetch stage: misprefetches.
     pub misprefetches: u64,
-    /// Executions with at least one of these.
+    /// Executions with at least one of these in their first run.
     pub misprefetched: u64,
     /// Pages that all stages have read.
     pub reads: u64,
@@ -168,7 +168,8 @@ impl TwoStages {
         account.lock_held_io_waits += told.operated.misses + told.operated.room_waits;
         if told.has_fetched && told.operated.misses > 0 {
             account.misprefetches += told.operated.misses;
-            account.misprefetched += 1;
+            // Of a deadlock's victim that runs again, the first run counts.
+            account.misprefetched += u64::from(told.is_first);
         }
         account.reads += told.fetched.reads + told.operated.reads;
         account.kept_pages += told.kept;
