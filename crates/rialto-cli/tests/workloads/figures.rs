@@ -48,7 +48,8 @@ fn number(cell: &str) -> f64 {
 #[test]
 fn charms_figures_have_the_papers_beside_ours() {
     let out = Directory::new("figures-charm");
-    let ids = ["t1", "2", "t2", "3", "t3", "4", "t4", "5", "t5", "t6", "t7", "t8"].map(|id| format!("charm-{id}"));
+    let ids =
+        ["t1", "2", "t2", "3", "t3", "4", "t4", "5", "t5", "t6", "t7", "t8"].map(|id| format!("charm-{id}"));
     let mut all: Vec<&str> = ids.iter().map(String::as_str).collect();
     all.extend(["--commits", "200", "--rounds", "2", "--out", out.name()]);
     succeeds(figures(&all));
@@ -79,7 +80,10 @@ fn charms_figures_have_the_papers_beside_ours() {
     };
     assert!(held("tste") < held("2pl") / 4.0, "{by_clients:?}");
     let behind = of("charm-t1");
-    assert!(number(&behind[2][1]) > number(&behind[2][5]), "2pl waits for others' disk, htste seldom: {behind:?}");
+    assert!(
+        number(&behind[2][1]) > number(&behind[2][5]),
+        "2pl waits for others' disk, htste seldom: {behind:?}"
+    );
     let kept = of("charm-t8");
     assert!(kept[1..].iter().all(|row| number(&row[2]) > 0.0), "{kept:?}");
 }

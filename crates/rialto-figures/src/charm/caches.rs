@@ -68,8 +68,7 @@ const CACHES: [Cache; 5] = [
     },
 ];
 /// The types of transactions, in the order of table 4.
-const TYPES: [Name; 5] =
-    [Name::NewOrder, Name::Payment, Name::StockLevel, Name::OrderStatus, Name::Delivery];
+const TYPES: [Name; 5] = [Name::NewOrder, Name::Payment, Name::StockLevel, Name::OrderStatus, Name::Delivery];
 
 /// What a cache gives under each strategy.
 type Point = (u64, Vec<(TwoStage, Arc<Rounds<Sample>>)>);
@@ -134,7 +133,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         }
     }
     let gain = |point: &Point| {
-        let gain = of(point, TwoStage::Htste).against(of(point, TwoStage::TwoPhaseLocking), Sample::per_minute);
+        let gain =
+            of(point, TwoStage::Htste).against(of(point, TwoStage::TwoPhaseLocking), Sample::per_minute);
         format!("{} with {:.0} MB", ratio(gain), megabytes(point.0))
     };
     let gains: Vec<String> = points.iter().map(gain).collect();
@@ -146,8 +146,11 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         gains.join(", "),
         markdown(&table)
     );
-    let panels =
-        vec![panel("New orders a minute", "new orders a minute", curves(&points, &STRATEGIES, Sample::per_minute))];
+    let panels = vec![panel(
+        "New orders a minute",
+        "new orders a minute",
+        curves(&points, &STRATEGIES, Sample::per_minute),
+    )];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
 
@@ -213,7 +216,8 @@ pub fn shares(lab: &Lab) -> Result<Figure, FigureError> {
         }
     }
     let series = TYPES.into_iter().zip(curves).enumerate();
-    let series = series.map(|(colour, (name, points))| Series::new(name.as_str(), Look::Measured, colour, points));
+    let series =
+        series.map(|(colour, (name, points))| Series::new(name.as_str(), Look::Measured, colour, points));
     let text = format!(
         "Table 4: transactions that need the disk, under TSTE: those whose fetch stage has read it. Four caches are chosen so \
          that about as many new orders need it as the paper's; the fifth, of {:.0} MB, has the hit ratio of the paper's default. {}\n\n{}",
@@ -260,6 +264,7 @@ pub fn disk_times(lab: &Lab) -> Result<Figure, FigureError> {
         machine(runs),
         markdown(&table)
     );
-    let panels = vec![panel("A read or write of the disk", "ms", curves(&points, &compared, Sample::disk_ms))];
+    let panels =
+        vec![panel("A read or write of the disk", "ms", curves(&points, &compared, Sample::disk_ms))];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }

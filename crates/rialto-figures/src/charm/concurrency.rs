@@ -101,8 +101,10 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         (point.0, of(point, TwoStage::Htste).against(base, Sample::per_minute))
     };
     let gains: Vec<_> = points.iter().map(gain).collect();
-    let best = gains.iter().max_by(|one, other| one.1.median.total_cmp(&other.1.median)).expect("there are points");
-    let listed: Vec<String> = gains.iter().map(|(clients, gain)| format!("{} at {clients}", ratio(*gain))).collect();
+    let best =
+        gains.iter().max_by(|one, other| one.1.median.total_cmp(&other.1.median)).expect("there are points");
+    let listed: Vec<String> =
+        gains.iter().map(|(clients, gain)| format!("{} at {clients}", ratio(*gain))).collect();
     let text = format!(
         "Figure 2. {} The paper prints no figures beside its picture, but one: HTSTE commits up to {PAPER_BEST} times what two-phase \
          locking does, with four concurrent transactions. Here HTSTE commits, of what two-phase locking does, {}; the most is {} at \
@@ -165,9 +167,11 @@ pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
     );
     let panels = vec![
         panel("Wait of a new order for locks", "ms", curves(&points, &STRATEGIES, Sample::lock_ms)),
-        panel("Its part of the response time", "%", curves(&points, &COMPARED, |sample| {
-            sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9)
-        })),
+        panel(
+            "Its part of the response time",
+            "%",
+            curves(&points, &COMPARED, |sample| sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9)),
+        ),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -184,16 +188,15 @@ pub fn waits_for_disk(lab: &Lab) -> Result<Figure, FigureError> {
         let point = (clients, by_strategy(runs, |setting| Setting { clients, ..setting })?);
         let spread = of(&point, TwoStage::TwoPhaseLocking).spread(Sample::lock_for_disk_percent);
         let mut cells = vec![clients.to_string()];
-        cells.extend([spread.median, spread.least, spread.most, paper].map(|percent| format!("{percent:.1}")));
+        cells
+            .extend([spread.median, spread.least, spread.most, paper].map(|percent| format!("{percent:.1}")));
         cells.push(format!("{:.1}", of(&point, TwoStage::Htste).median(Sample::lock_for_disk_percent)));
         table.push(cells);
         ours.push((f64::from(clients), spread.median));
         theirs.push((f64::from(clients), paper));
     }
-    let series = vec![
-        Series::new("2pl", Look::Measured, 0, ours),
-        Series::new("the paper's", Look::Paper, 0, theirs),
-    ];
+    let series =
+        vec![Series::new("2pl", Look::Measured, 0, ours), Series::new("the paper's", Look::Paper, 0, theirs)];
     let text = format!(
         "Table 1: of the time that transactions wait for locks, the part in which those that hold them wait for the disk, in percent. \
          {}\n\n{}",
@@ -247,12 +250,14 @@ fn compared(
         let mut cells = vec![point.0.to_string()];
         for (strategy, paper) in COMPARED.into_iter().zip([paper.0, paper.1]) {
             let spread = of(point, strategy).spread(figure);
-            cells.extend([spread.median, spread.least, spread.most, paper].map(|found| format!("{found:.2}")));
+            cells
+                .extend([spread.median, spread.least, spread.most, paper].map(|found| format!("{found:.2}")));
         }
         table.push(cells);
     }
     let mut series = curves(&points, &COMPARED, figure);
-    let theirs = |of: fn(&(f64, f64)) -> f64| CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(of)).collect();
+    let theirs =
+        |of: fn(&(f64, f64)) -> f64| CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(of)).collect();
     series.push(Series::new("the paper's 2pl", Look::Paper, 0, theirs(|both| both.0)));
     series.push(Series::new("the paper's htste", Look::Paper, 1, theirs(|both| both.1)));
     let text = format!("{about} {}\n\n{}", machine(runs), markdown(&table));

@@ -21,13 +21,8 @@ use self::run::{RUN, Runs, Sample, Setting, WARMUP_WINDOWS};
 use super::rounds::Rounds;
 
 /// The strategies, in the order of tables; the first is the baseline.
-const STRATEGIES: [TwoStage; 5] = [
-    TwoStage::TwoPhaseLocking,
-    TwoStage::Tste,
-    TwoStage::Otste,
-    TwoStage::Htste,
-    TwoStage::Adaptive,
-];
+const STRATEGIES: [TwoStage; 5] =
+    [TwoStage::TwoPhaseLocking, TwoStage::Tste, TwoStage::Otste, TwoStage::Htste, TwoStage::Adaptive];
 
 /// Warehouses, concurrent transactions and cache of those experiments that do not vary them.
 const WAREHOUSES: u32 = 5;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rialto::io::{Caching, Clock, MemoryDisk, Processor, SimulatedDisk, SimulatedWork};
 use rialto::{
-    Background, Checkpointing, Database, Durability, Engine, LockGrain, Metrics, Options, Residence, TwoStage,
-    TwoStageAccount,
+    Background, Checkpointing, Database, Durability, Engine, LockGrain, Metrics, Options, Residence,
+    TwoStage, TwoStageAccount,
 };
 use rialto_measure::RunError;
 use rialto_measure::driver::virtual_machine::VirtualMachine;
@@ -354,16 +354,18 @@ impl Runs<'_> {
         };
         let load = |database: &Database| {
             let (shape, mix) = (self.shape(setting.warehouses), mix());
-            Tpcc::open_or_load(database, Residence::Disk, shape, mix, &mut |_| {}).map_err(|error| match error {
-                ShapeError::Failed(cause) => RunError::Transaction { during: "loading the warehouses", cause },
-                ShapeError::OtherShape { .. } => unreachable!("the disk is new"),
-            })
+            Tpcc::open_or_load(database, Residence::Disk, shape, mix, &mut |_| {}).map_err(
+                |error| match error {
+                    ShapeError::Failed(cause) => {
+                        RunError::Transaction { during: "loading the warehouses", cause }
+                    }
+                    ShapeError::OtherShape { .. } => unreachable!("the disk is new"),
+                },
+            )
         };
         let database = open()?;
         load(&database)?;
-        database
-            .close()
-            .map_err(|cause| RunError::Transaction { during: "closing the database", cause })?;
+        database.close().map_err(|cause| RunError::Transaction { during: "closing the database", cause })?;
         // What is locked together is found from the pages at the opening.
         let database = open()?;
         let (workload, _) = load(&database)?;
@@ -398,13 +400,20 @@ impl Sample {
             held_io_waits: sum(|of| of.lock_held_io_waits),
             misprefetches: sum(|of| of.misprefetches),
             // The first one has the log.
-            disks: works_ended.iter().zip(works_begun).skip(1).map(|(end, begin)| end.since(*begin)).collect(),
+            disks: works_ended
+                .iter()
+                .zip(works_begun)
+                .skip(1)
+                .map(|(end, begin)| end.since(*begin))
+                .collect(),
         }
     }
 
     /// How long so many transactions take at this rate.
     fn time_of(&self, transactions: u64) -> Duration {
-        self.window.mul_f64(transactions as f64 / self.committed().max(1) as f64).max(Duration::from_millis(100))
+        self.window
+            .mul_f64(transactions as f64 / self.committed().max(1) as f64)
+            .max(Duration::from_millis(100))
     }
 }
 

@@ -51,7 +51,12 @@ pub fn misprefetches(lab: &Lab) -> Result<Figure, FigureError> {
     for (colour, warehouses) in [1, WAREHOUSES].into_iter().enumerate() {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for &(clients, one, five) in runs.some_of(&TABLE_6) {
-            let setting = Setting { warehouses, cache_bytes: cache_of(warehouses), clients, ..Setting::of(TwoStage::Otste) };
+            let setting = Setting {
+                warehouses,
+                cache_bytes: cache_of(warehouses),
+                clients,
+                ..Setting::of(TwoStage::Otste)
+            };
             let spread = runs.of(setting)?.spread(Sample::misprefetched_percent);
             let paper = if warehouses == 1 { one } else { five };
             let mut cells = vec![warehouses.to_string(), clients.to_string()];
@@ -146,7 +151,8 @@ pub fn memory(lab: &Lab) -> Result<Figure, FigureError> {
     let mut table = vec![row(["warehouses", "type", "kilobytes", "the paper's"])];
     let mut bars = Vec::new();
     for warehouses in [1, WAREHOUSES] {
-        let setting = Setting { warehouses, cache_bytes: cache_of(warehouses), ..Setting::of(TwoStage::Tste) };
+        let setting =
+            Setting { warehouses, cache_bytes: cache_of(warehouses), ..Setting::of(TwoStage::Tste) };
         let found = runs.of(setting)?;
         for (name, one, five) in TABLE_8 {
             let ours = found.median(|sample| sample.of(name).kept_kb());

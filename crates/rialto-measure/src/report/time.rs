@@ -155,8 +155,9 @@ impl Measured {
             })
         };
         let mut lock = one(&grown.lock_waits);
-        lock["for_disk_share"] =
-            (grown.lock_wait_ns > 0).then(|| grown.lock_wait_for_disk_ns as f64 / grown.lock_wait_ns as f64).into();
+        lock["for_disk_share"] = (grown.lock_wait_ns > 0)
+            .then(|| grown.lock_wait_for_disk_ns as f64 / grown.lock_wait_ns as f64)
+            .into();
         json!({
             "lock": lock,
             "latch": one(&grown.latch_waits),

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::thread::LocalKey;
 use std::time::Instant;
 
-use super::{disk_waits, latches};
 use super::waits::{LATCH_NS, LOG_NS, PAGE_NS};
+use super::{disk_waits, latches};
 use crate::io::{Clock, Moment};
 
 /// What a thread waits for.

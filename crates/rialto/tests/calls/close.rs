@@ -10,9 +10,9 @@ use crate::common::in_time;
 use rialto::io::{Disk, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, Executors, Logging, MessageServer,
-    OpenError, Options, Procedure, Result, TableDef, Transaction, TransactionServer,
-    TransactionServerOptions, TxOptions,
+    Action, BackupKind, Checkpointing, Database, Durability, Engine, Error, Executors, Logging,
+    MessageServer, OpenError, Options, Procedure, Residence, Result, Table, TableDef, Transaction,
+    TransactionServer, TransactionServerOptions, TxOptions,
 };
 
 /// The limit of each wait in these tests.
@@ -389,4 +389,37 @@ fn a_thread_uses_the_last_handle_as_it_ends() {
         let table = db.table("t").unwrap();
         assert_eq!(db.transact(|tx| tx.count(&table)), Ok(3), "{logging:?}");
     }
+}
+
+struct ReadsAsItEnds(Option<(Database, Table)>);
+
+impl Drop for ReadsAsItEnds {
+    fn drop(&mut self) {
+        if let Some((db, table)) = self.0.take() {
+            assert!(db.transact(|tx| tx.get(&table, 1)).unwrap().is_some());
+        }
+    }
+}
+
+thread_local! {
+    static READS_AS_IT_ENDS: RefCell<ReadsAsItEnds> = const { RefCell::new(ReadsAsItEnds(None)) };
+}
+
+/// The same on a disk-resident table, whose transactions have stages. A panic there would end the process.
+#[test]
+fn a_thread_uses_a_table_on_disk_as_it_ends() {
+    let db =
+        Database::open_on(MemoryDisk::new(), Options { engine: Engine::default(), ..options(0) }).unwrap();
+    let definition = TableDef::new("d", vec![Column::new("id", ColumnType::Int4)])
+        .with_primary_key(&["id"])
+        .with_residence(Residence::Disk);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    db.transact(|tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
+    let in_thread = db.clone();
+    let thread = std::thread::spawn(move || {
+        READS_AS_IT_ENDS.with_borrow_mut(|last| last.0 = Some((in_thread.clone(), table.clone())));
+        in_thread.transact(|tx| tx.get(&table, 1)).unwrap();
+    });
+    assert!(thread.join().is_ok());
+    db.close().unwrap();
 }

@@ -49,7 +49,10 @@ fn a_buffered_write_costs_at_its_sync_and_neighbours_are_one_request() {
     });
     assert_eq!(writing, Duration::ZERO);
     assert!(time(&clock.clone().into(), || file.sync().unwrap()) > Duration::ZERO);
-    assert_eq!((disk.works()[0].writes, disk.works()[0].written_bytes, disk.works()[0].flushes), (2, 5 * 4096, 1));
+    assert_eq!(
+        (disk.works()[0].writes, disk.works()[0].written_bytes, disk.works()[0].flushes),
+        (2, 5 * 4096, 1)
+    );
     assert_eq!(time(&clock.clone().into(), || file.sync().unwrap()), Duration::ZERO, "nothing is dirty");
 }
 
