@@ -1,17 +1,15 @@
 //! charm-4, charm-5, charm-t4, charm-t5: by the size of the cache.
 
-use std::sync::Arc;
-
 use rialto::TwoStage;
 use rialto_measure::RunError;
 use rialto_measure::chart::{Look, Panel, Picture, Series};
 use rialto_measure::text::row;
 use rialto_workloads::tpcc::Name;
 
-use super::super::rounds::{Rounds, ratio, ratios, whole};
+use super::super::rounds::{ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{STRATEGIES, by_strategy, machine};
+use super::{ByStrategy, STRATEGIES, machine};
 
 /// The cache of those experiments that do not vary it: with the hit ratio of the paper's default, 99.7%.
 pub const DEFAULT: u64 = 380_000_000;
@@ -71,19 +69,14 @@ const CACHES: [Cache; 5] = [
 const TYPES: [Name; 5] = [Name::NewOrder, Name::Payment, Name::StockLevel, Name::OrderStatus, Name::Delivery];
 
 /// What a cache gives under each strategy.
-type Point = (u64, Vec<(TwoStage, Arc<Rounds<Sample>>)>);
+type Point = (u64, ByStrategy);
 
 fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
     let one = |cache: &Cache| {
         let cache_bytes = cache.bytes;
-        Ok((cache_bytes, by_strategy(runs, |setting| Setting { cache_bytes, ..setting })?))
+        Ok((cache_bytes, ByStrategy::measure(runs, |setting| Setting { cache_bytes, ..setting })?))
     };
     CACHES.iter().map(one).collect()
-}
-
-fn of(point: &Point, strategy: TwoStage) -> &Rounds<Sample> {
-    let (_, found) = point.1.iter().find(|(one, _)| *one == strategy).expect("it is one of them");
-    found
 }
 
 fn megabytes(bytes: u64) -> f64 {
@@ -92,7 +85,7 @@ fn megabytes(bytes: u64) -> f64 {
 
 fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
     let curve = |(colour, strategy): (usize, &TwoStage)| {
-        let at = |point: &Point| (megabytes(point.0), of(point, *strategy).median(figure));
+        let at = |point: &Point| (megabytes(point.0), point.1.of(*strategy).median(figure));
         Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
     };
     strategies.iter().enumerate().map(curve).collect()
@@ -122,8 +115,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         "disks busy %",
     ])];
     for point in &points {
-        let base = of(point, TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1 {
+        let base = point.1.of(TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &point.1.0 {
             let mut cells = vec![format!("{:.0}", megabytes(point.0)), strategy.name().to_owned()];
             cells.extend(whole(found.spread(Sample::per_minute)));
             cells.extend(ratios(found.against(base, Sample::per_minute)));
@@ -134,7 +127,7 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
     }
     let gain = |point: &Point| {
         let gain =
-            of(point, TwoStage::Htste).against(of(point, TwoStage::TwoPhaseLocking), Sample::per_minute);
+            point.1.of(TwoStage::Htste).against(point.1.of(TwoStage::TwoPhaseLocking), Sample::per_minute);
         format!("{} with {:.0} MB", ratio(gain), megabytes(point.0))
     };
     let gains: Vec<String> = points.iter().map(gain).collect();
@@ -163,7 +156,7 @@ pub fn waits(lab: &Lab) -> Result<Figure, FigureError> {
     let points = points(runs)?;
     let mut table = vec![row(["cache MB", "strategy", "lock wait ms", "disk wait ms"])];
     for point in &points {
-        for (strategy, found) in &point.1 {
+        for (strategy, found) in &point.1.0 {
             table.push(vec![
                 format!("{:.0}", megabytes(point.0)),
                 strategy.name().to_owned(),
@@ -252,7 +245,7 @@ pub fn disk_times(lab: &Lab) -> Result<Figure, FigureError> {
         let mut cells = vec![format!("{:.0}", megabytes(point.0))];
         let theirs = paper.map(|paper| paper.disk_ms);
         for (strategy, paper) in compared.into_iter().zip([theirs.map(|of| of.0), theirs.map(|of| of.1)]) {
-            let spread = of(point, strategy).spread(Sample::disk_ms);
+            let spread = point.1.of(strategy).spread(Sample::disk_ms);
             cells.extend([spread.median, spread.least, spread.most].map(|ms| format!("{ms:.2}")));
             cells.push(paper.map_or_else(String::new, |ms| format!("{ms:.2}")));
         }

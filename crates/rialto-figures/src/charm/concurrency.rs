@@ -1,16 +1,14 @@
 //! charm-2, charm-3, charm-t1 to charm-t3: by the number of concurrent transactions.
 
-use std::sync::Arc;
-
 use rialto::TwoStage;
 use rialto_measure::RunError;
 use rialto_measure::chart::{Look, Panel, Picture, Series};
 use rialto_measure::text::row;
 
-use super::super::rounds::{Rounds, ratio, ratios, whole};
+use super::super::rounds::{ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{STRATEGIES, by_strategy, machine};
+use super::{ByStrategy, STRATEGIES, machine};
 
 /// Concurrent transactions of the paper's figures.
 const CLIENTS: [u32; 7] = [1, 2, 4, 6, 8, 10, 12];
@@ -33,23 +31,18 @@ const TABLE_3: [(f64, f64); 7] =
     [(0.0, 0.0), (0.7, 0.1), (1.8, 0.4), (2.8, 1.6), (3.7, 3.2), (4.6, 4.1), (5.4, 5.0)];
 
 /// What a number of clients gives under each strategy.
-type Point = (u32, Vec<(TwoStage, Arc<Rounds<Sample>>)>);
+type Point = (u32, ByStrategy);
 
 fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
-    let one = |&clients: &u32| Ok((clients, by_strategy(runs, |setting| Setting { clients, ..setting })?));
+    let one =
+        |&clients: &u32| Ok((clients, ByStrategy::measure(runs, |setting| Setting { clients, ..setting })?));
     runs.some_of(&CLIENTS).iter().map(one).collect()
-}
-
-/// Of one strategy.
-fn of(point: &Point, strategy: TwoStage) -> &Rounds<Sample> {
-    let (_, found) = point.1.iter().find(|(one, _)| *one == strategy).expect("it is one of them");
-    found
 }
 
 /// A curve for each of these strategies.
 fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
     let curve = |(colour, strategy): (usize, &TwoStage)| {
-        let at = |point: &Point| (f64::from(point.0), of(point, *strategy).median(figure));
+        let at = |point: &Point| (f64::from(point.0), point.1.of(*strategy).median(figure));
         Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
     };
     strategies.iter().enumerate().map(curve).collect()
@@ -84,8 +77,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         "disk waits under locks a transaction",
     ])];
     for point in &points {
-        let base = of(point, TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1 {
+        let base = point.1.of(TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &point.1.0 {
             let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
             cells.extend(whole(found.spread(Sample::per_minute)));
             cells.extend(ratios(found.against(base, Sample::per_minute)));
@@ -97,8 +90,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         }
     }
     let gain = |point: &Point| {
-        let base = of(point, TwoStage::TwoPhaseLocking);
-        (point.0, of(point, TwoStage::Htste).against(base, Sample::per_minute))
+        let base = point.1.of(TwoStage::TwoPhaseLocking);
+        (point.0, point.1.of(TwoStage::Htste).against(base, Sample::per_minute))
     };
     let gains: Vec<_> = points.iter().map(gain).collect();
     let best =
@@ -141,8 +134,8 @@ pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
     let share = |sample: &Sample| sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9);
     let mut falls = Vec::new();
     for point in &points {
-        let base = of(point, TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1 {
+        let base = point.1.of(TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &point.1.0 {
             let spread = found.spread(Sample::lock_ms);
             let times = base.median(Sample::lock_ms) / spread.median;
             let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
@@ -185,12 +178,12 @@ pub fn waits_for_disk(lab: &Lab) -> Result<Figure, FigureError> {
     let mut table = vec![row(["clients", "2pl", "least", "most", "the paper's", "htste"])];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for &(clients, paper) in runs.some_of(&TABLE_1) {
-        let point = (clients, by_strategy(runs, |setting| Setting { clients, ..setting })?);
-        let spread = of(&point, TwoStage::TwoPhaseLocking).spread(Sample::lock_for_disk_percent);
+        let point = ByStrategy::measure(runs, |setting| Setting { clients, ..setting })?;
+        let spread = point.of(TwoStage::TwoPhaseLocking).spread(Sample::lock_for_disk_percent);
         let mut cells = vec![clients.to_string()];
         cells
             .extend([spread.median, spread.least, spread.most, paper].map(|percent| format!("{percent:.1}")));
-        cells.push(format!("{:.1}", of(&point, TwoStage::Htste).median(Sample::lock_for_disk_percent)));
+        cells.push(format!("{:.1}", point.of(TwoStage::Htste).median(Sample::lock_for_disk_percent)));
         table.push(cells);
         ours.push((f64::from(clients), spread.median));
         theirs.push((f64::from(clients), paper));
@@ -249,7 +242,7 @@ fn compared(
     for (point, paper) in points.iter().zip(paper) {
         let mut cells = vec![point.0.to_string()];
         for (strategy, paper) in COMPARED.into_iter().zip([paper.0, paper.1]) {
-            let spread = of(point, strategy).spread(figure);
+            let spread = point.1.of(strategy).spread(figure);
             cells
                 .extend([spread.median, spread.least, spread.most, paper].map(|found| format!("{found:.2}")));
         }

@@ -11,13 +11,11 @@ pub mod concurrency;
 pub mod run;
 pub mod strategies;
 
-use std::sync::Arc;
-
 use rialto::TwoStage;
 use rialto_measure::RunError;
 
 use self::caches::DEFAULT;
-use self::run::{RUN, Runs, Sample, Setting, WARMUP_WINDOWS};
+use self::run::{RUN, Runs, Sample, Setting, WARMUP_WINDOWS, Windows};
 use super::rounds::Rounds;
 
 /// The strategies, in the order of tables; the first is the baseline.
@@ -35,13 +33,20 @@ impl Setting {
     }
 }
 
-/// What was measured of each strategy, in the order of [`STRATEGIES`], in a setting.
-fn by_strategy(
-    runs: Runs<'_>,
-    setting: impl Fn(Setting) -> Setting,
-) -> Result<Vec<(TwoStage, Arc<Rounds<Sample>>)>, RunError> {
-    let one = |strategy| Ok((strategy, runs.of(setting(Setting::of(strategy)))?));
-    STRATEGIES.into_iter().map(one).collect()
+/// What was measured in a setting under each strategy, in the order of [`STRATEGIES`].
+struct ByStrategy(Vec<(TwoStage, Windows)>);
+
+impl ByStrategy {
+    fn measure(runs: Runs<'_>, setting: impl Fn(Setting) -> Setting) -> Result<ByStrategy, RunError> {
+        let one = |strategy| Ok((strategy, runs.of(setting(Setting::of(strategy)))?));
+        STRATEGIES.into_iter().map(one).collect::<Result<_, RunError>>().map(ByStrategy)
+    }
+
+    /// Under one of them.
+    fn of(&self, strategy: TwoStage) -> &Rounds<Sample> {
+        let (_, found) = self.0.iter().find(|(one, _)| *one == strategy).expect("it is one of them");
+        found
+    }
 }
 
 /// How the machine is set, for the paragraph of a figure.

@@ -222,10 +222,13 @@ struct Opened {
 }
 
 /// What was measured so far. A run repeats exactly, so the figures of one command share theirs.
-static MEASURED: Mutex<Vec<(Setting, Key, Arc<Rounds<Sample>>)>> = Mutex::new(Vec::new());
+static MEASURED: Mutex<Vec<(Setting, Key, Windows)>> = Mutex::new(Vec::new());
 
 /// What of the lab a run depends on.
 type Key = (u64, u32, u64);
+
+/// The windows of a setting.
+pub type Windows = Arc<Rounds<Sample>>;
 
 /// The runs of a lab.
 #[derive(Debug, Clone, Copy)]
@@ -236,7 +239,7 @@ impl Runs<'_> {
     ///
     /// # Errors
     /// A transaction that fails; tables that are inconsistent afterwards.
-    pub fn of(&self, setting: Setting) -> Result<Arc<Rounds<Sample>>, RunError> {
+    pub fn of(&self, setting: Setting) -> Result<Windows, RunError> {
         let setting = match self.are_small() {
             true => Setting { warehouses: 1, cache_bytes: SMALL_CACHE_BYTES, ..setting },
             false => setting,

@@ -11,7 +11,7 @@ use super::super::rounds::{ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::caches::DEFAULT;
 use super::run::{RUN, Runs, Sample, Setting};
-use super::{WAREHOUSES, by_strategy, machine};
+use super::{ByStrategy, WAREHOUSES, machine};
 
 /// Table 6, by concurrent transactions: OTSTE's transactions that read the disk in the operate stage, in percent, with one and five
 /// warehouses.
@@ -100,13 +100,13 @@ pub fn idle_loops(lab: &Lab) -> Result<Figure, FigureError> {
     ])];
     let mut bars = Vec::new();
     for (number, idle) in IDLE.into_iter().enumerate() {
-        let found = by_strategy(runs, |setting| Setting { run: RUN + idle, ..setting })?;
-        let four = found.iter().filter(|(strategy, _)| *strategy != TwoStage::Adaptive);
+        let found = ByStrategy::measure(runs, |setting| Setting { run: RUN + idle, ..setting })?;
+        let four = found.0.iter().filter(|(strategy, _)| *strategy != TwoStage::Adaptive);
         let best = four.max_by(|one, other| {
             one.1.median(Sample::per_minute).total_cmp(&other.1.median(Sample::per_minute))
         });
         let (_, best) = best.expect("there are four");
-        for (strategy, found) in &found {
+        for (strategy, found) in &found.0 {
             let label = format!("{} ms, {}", idle.as_millis(), strategy.name());
             let mut cells = vec![idle.as_millis().to_string(), strategy.name().to_owned()];
             cells.extend(whole(found.spread(Sample::per_minute)));
