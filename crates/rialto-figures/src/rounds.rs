@@ -3,7 +3,8 @@
 use rialto_measure::interval::Interval;
 use rialto_measure::spread::Spread;
 
-/// The samples of one point, one of each round. A round measures every point, so two points of one round are a pair.
+/// The samples of one point, one of each round. In the figures of System M and DORA a round measures every point, so two points of one
+/// round are a pair. In Charm's a round is a window of a simulation, which no noise of the machine reaches: the pairing is by its number.
 #[derive(Debug, Clone)]
 pub struct Rounds<S>(Vec<S>);
 

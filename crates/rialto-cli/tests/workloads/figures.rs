@@ -84,6 +84,14 @@ fn charms_figures_have_the_papers_beside_ours() {
         number(&behind[2][1]) > number(&behind[2][5]),
         "2pl waits for others' disk, htste seldom: {behind:?}"
     );
+    for (id, column, range) in [
+        ("charm-t2", 1, 1.0..1e4),
+        ("charm-t4", 2, 0.0..100.1),
+        ("charm-t5", 1, 1.0..1e4),
+        ("charm-t6", 2, 0.0..100.1),
+    ] {
+        assert!(of(id)[1..].iter().all(|row| range.contains(&number(&row[column]))), "{id}: {:?}", of(id));
+    }
     let kept = of("charm-t8");
     assert!(kept[1..].iter().all(|row| number(&row[2]) > 0.0), "{kept:?}");
 }

@@ -130,6 +130,14 @@ fn virtual_seconds_are_the_same_each_time() {
     assert!(number(&other, "lock_held_io_waits") > number(&one, "lock_held_io_waits"), "{other}");
     let [behind, in_two] = [&other, &one].map(|json| number(json, "lock_wait_for_disk_share"));
     assert!(behind > 0.3 && behind <= 1.0 && in_two < behind / 2.0, "{behind} and {in_two}: {other}");
+    let staged = |key: &str| -> f64 {
+        ["new-order", "payment", "delivery"]
+            .iter()
+            .map(|name| number(&one, &format!("two_stage.{name}.{key}")))
+            .sum()
+    };
+    let [executions, with_some, misprefetches] = ["executions", "misprefetched", "misprefetches"].map(staged);
+    assert!(with_some > 0.0 && with_some <= misprefetches && with_some <= executions, "{one}");
     let of_new_orders = number(&other, "procedures.new-order.waits_us.lock.for_disk_share");
     assert!(of_new_orders > 0.3 && of_new_orders <= 1.0, "{other}");
     let slower = virtually(&["--run-us", "30000"]);

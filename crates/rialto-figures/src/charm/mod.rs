@@ -27,7 +27,7 @@ const WAREHOUSES: u32 = 5;
 const CLIENTS: u32 = 4;
 
 impl Setting {
-    /// The paper's default under this strategy.
+    /// The setting of the experiments that vary nothing else, under this strategy.
     fn of(two_stage: TwoStage) -> Setting {
         Setting { warehouses: WAREHOUSES, cache_bytes: DEFAULT, clients: CLIENTS, two_stage, run: RUN }
     }
@@ -52,17 +52,21 @@ impl ByStrategy {
 /// How the machine is set, for the paragraph of a figure.
 fn machine(runs: Runs<'_>) -> String {
     let tables = match runs.are_small() {
-        true => "small tables, which show only that all is there,".to_owned(),
-        false => format!(
-            "{WAREHOUSES} warehouses and a cache of {} MB, unless a row says otherwise,",
-            DEFAULT / 1_000_000
-        ),
+        true => "small tables (their figures mean nothing)".to_owned(),
+        false => {
+            format!(
+                "{WAREHOUSES} warehouses and a cache of {} MB, unless a row says otherwise",
+                DEFAULT / 1_000_000
+            )
+        }
     };
     let (windows, commits) = (runs.0.rounds, runs.0.commits);
     format!(
-        "TPC-C with {tables} on `sim:charm`, in virtual time: each run of a transaction takes {} ms of one processor, pages of 4 KiB are \
-         locked, level 1. A window has about {commits} transactions, a point {windows} windows, one after the other, after at least {} \
-         transactions that are not counted. Medians of the windows; ratios with intervals by the sign test.",
+        "TPC-C with {tables}, on `sim:charm`, in virtual time. Each run of a transaction takes {} ms of one processor. Pages of 4 KiB are \
+         locked. Commits are of level 1. Each point has {windows} windows of about {commits} transactions, one after the other in one \
+         database, after at least {} transactions that are not counted. A figure is the median of the windows, with the least and the \
+         most of them. A ratio is the median over the windows of the same number, with an interval by the sign test, from low to high; \
+         windows of one database are not independent, so the interval shows how much the ratio varies within a run.",
         RUN.as_millis(),
         WARMUP_WINDOWS * commits,
     )
