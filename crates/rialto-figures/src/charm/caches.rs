@@ -9,7 +9,7 @@ use rialto_workloads::tpcc::Name;
 use super::super::rounds::{ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{ByStrategy, STRATEGIES, machine};
+use super::{ByStrategy, STRATEGIES, colour_of, machine};
 
 /// The cache of the experiments that do not vary it. Its hit ratio is that of the paper's default cache of 512 MB, 99.7%.
 pub const DEFAULT: u64 = 380_000_000;
@@ -84,11 +84,12 @@ fn megabytes(bytes: u64) -> f64 {
 }
 
 fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
-    let curve = |(colour, strategy): (usize, &TwoStage)| {
+    let curve = |strategy: &TwoStage| {
+        let colour = colour_of(*strategy);
         let at = |point: &Point| (megabytes(point.0), point.1.of(*strategy).median(figure));
         Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
     };
-    strategies.iter().enumerate().map(curve).collect()
+    strategies.iter().map(curve).collect()
 }
 
 fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {

@@ -8,7 +8,7 @@ use rialto_measure::text::row;
 use super::super::rounds::{ratio, ratios, whole};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{ByStrategy, STRATEGIES, machine};
+use super::{ByStrategy, STRATEGIES, colour_of, machine};
 
 /// Concurrent transactions of the paper's figures.
 const CLIENTS: [u32; 7] = [1, 2, 4, 6, 8, 10, 12];
@@ -41,11 +41,12 @@ fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
 
 /// A curve for each of these strategies.
 fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
-    let curve = |(colour, strategy): (usize, &TwoStage)| {
+    let curve = |strategy: &TwoStage| {
+        let colour = colour_of(*strategy);
         let at = |point: &Point| (f64::from(point.0), point.1.of(*strategy).median(figure));
         Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
     };
-    strategies.iter().enumerate().map(curve).collect()
+    strategies.iter().map(curve).collect()
 }
 
 fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {
@@ -253,8 +254,8 @@ fn compared(
     let mut series = curves(&points, &COMPARED, figure);
     let theirs =
         |of: fn(&(f64, f64)) -> f64| CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(of)).collect();
-    series.push(Series::new("the paper's 2pl", Look::Paper, 0, theirs(|both| both.0)));
-    series.push(Series::new("the paper's htste", Look::Paper, 1, theirs(|both| both.1)));
+    series.push(Series::new("the paper's 2pl", Look::Paper, colour_of(COMPARED[0]), theirs(|both| both.0)));
+    series.push(Series::new("the paper's htste", Look::Paper, colour_of(COMPARED[1]), theirs(|both| both.1)));
     let text = format!("{about} {}\n\n{}", machine(runs), markdown(&table));
     Ok(Figure { rows: table, picture: Picture::Panels(vec![panel(title, unit, series)]), text })
 }

@@ -49,6 +49,11 @@ impl ByStrategy {
     }
 }
 
+/// The colour of a strategy's curves, the same in all pictures.
+fn colour_of(strategy: TwoStage) -> usize {
+    STRATEGIES.iter().position(|one| *one == strategy).unwrap_or_default()
+}
+
 /// How the machine is set, for the paragraph of a figure.
 fn machine(runs: Runs<'_>) -> String {
     let tables = match runs.are_small() {
