@@ -273,7 +273,7 @@ impl Runs<'_> {
 
     fn shape(&self, warehouses: u32) -> Shape {
         match self.are_small() {
-            true => Shape { warehouses, items: 100, customers: 30 },
+            true => Shape { warehouses, items: 5_000, customers: 200 },
             false => Shape::of_warehouses(warehouses),
         }
     }
