@@ -349,7 +349,7 @@ impl LockManager {
     /// Grants the requests that waited for what `owner` has released, and sets their owners' flags as the head says.
     #[inline]
     pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut WokenOwners) {
-        // Also those that go on waiting, for other holders: when the last one releases, nobody knows of this one.
+        // Those that go on waiting, for other holders, are told, too: the last holder does not know of this one.
         if disk_waits::are_there() {
             head.waiting().for_each(|waiter| self.slots[usize::from(waiter)].tell_disk_waits());
         }
