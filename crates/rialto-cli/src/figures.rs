@@ -11,8 +11,8 @@ use rialto_measure::RunError;
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
 #[derive(Debug, Clone, Args)]
 pub struct FiguresArgs {
-    /// The figures to make, such as koda-6, m-4.1, dora-1 or charm-2 [default: all]. An unknown ID is answered with all
-    /// IDs and their titles
+    /// The figures to make, such as koda-6, m-4.1, dora-1 or charm-2 [default: all, which takes hours]. An unknown ID is
+    /// answered with all IDs and their titles
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
     /// The directory for ID.csv, ID.svg and ID.md; created if it does not exist

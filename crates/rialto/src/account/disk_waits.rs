@@ -1,13 +1,12 @@
-//! When transactions have waited for the disk: themselves, or for a lock of one that did.
+//! Which part of the waits for locks is a wait for the disk I/O of the locks' holders (Charm's Table 1).
 //!
-//! Charm's Table 1 asks which part of the waits for locks is the disk I/O of others. A transaction that releases a lock hands to each
-//! one that has waited for it the times in which it waited for the disk ([`DiskTimes`]). The other one keeps the part of them that
-//! lies in its wait: so much of the wait was for the disk. In these times it has waited for the disk itself, for those that wait for
-//! it. So they are handed on along a chain of waits.
+//! When a transaction releases a lock, it gives each waiter the intervals in which it waited for the disk ([`DiskTimes`]). The
+//! waiter keeps those parts that overlap its own wait. Their length is the part of its wait that the disk caused. The waiter then adds
+//! these intervals to its own, so that a third transaction that waits for it receives them, too.
 //!
-//! Each thread keeps the times of the transaction that it runs, until that has ended. So transactions whose locks another thread
-//! releases tell nothing, and of two handles that one thread uses in turn each tells the waits of both. A wait that ends as a deadlock's
-//! victim, or at a time limit, is told nothing by those that still hold the lock.
+//! Each thread keeps the intervals of the transaction that it runs, until that transaction ends. So a transaction whose locks another
+//! thread releases reports nothing; and if one thread uses two handles in turn, each of them reports the waits of both. If a wait ends by
+//! a deadlock or a time limit, the transactions that still hold the lock report nothing.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,10 +14,10 @@ use smallvec::SmallVec;
 
 use crate::io::Moment;
 
-/// How many times are kept apart; of more the nearest two are kept as one, with what lies between.
+/// The most intervals that are kept separately. If there are more, the two that are nearest become one, with the gap between them.
 const APART_MAX: usize = 64;
 
-/// Stretches of time, in their order; no two of them overlap.
+/// Intervals of time, in their order; no two of them overlap.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskTimes(SmallVec<[(Moment, Moment); 4]>);
 
@@ -27,7 +26,7 @@ impl DiskTimes {
         self.0.is_empty()
     }
 
-    /// Adds a stretch, which may overlap others.
+    /// Adds an interval, which may overlap others.
     fn add(&mut self, from: Moment, to: Moment) {
         let first = self.0.partition_point(|(_, end)| *end < from);
         let behind = self.0.partition_point(|(begin, _)| *begin <= to);
@@ -48,7 +47,7 @@ impl DiskTimes {
         others.0.iter().for_each(|(from, to)| self.add(*from, *to));
     }
 
-    /// What of it lies within.
+    /// The parts that lie between two moments.
     fn within(&self, since: Moment, until: Moment) -> DiskTimes {
         let clipped = self.0.iter().map(|(from, to)| ((*from).max(since), (*to).min(until)));
         DiskTimes(clipped.filter(|(from, to)| from < to).collect())
@@ -60,18 +59,18 @@ impl DiskTimes {
 }
 
 thread_local! {
-    /// Of the transaction that the thread runs.
+    /// The waits for the disk of the transaction that this thread runs.
     static TIMES: RefCell<DiskTimes> = RefCell::default();
-    /// How much of its waits for locks was for the disk, until it is taken.
+    /// How much of this thread's waits for locks the disk caused, since [`take_behind_ns`].
     static BEHIND_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What the thread does to its times; nothing if it ends, and they are gone.
+/// Runs `work` on this thread's intervals. Does nothing if the thread ends and its intervals have been destroyed.
 fn with_times<T: Default>(work: impl FnOnce(&mut DiskTimes) -> T) -> T {
     TIMES.try_with(|times| work(&mut times.borrow_mut())).unwrap_or_default()
 }
 
-/// A run of a transaction begins on this thread, or has ended.
+/// Clears the intervals: a run begins on this thread, or a transaction has ended.
 pub(crate) fn forget() {
     with_times(|times| times.0.clear());
 }
@@ -86,13 +85,13 @@ pub(crate) fn are_there() -> bool {
     with_times(|times| !times.is_empty())
 }
 
-/// The transaction of this thread releases a lock: tells one that waits for it when it has waited for the disk.
+/// This thread's transaction releases a lock: adds its waits for the disk to those that a waiter has been given.
 pub(crate) fn add_to(told: &mut DiskTimes) {
     with_times(|times| told.add_all(times));
 }
 
-/// The transaction of this thread has waited for a lock, and those that it waited for have told this. Gives how much of the wait was for
-/// the disk, in nanoseconds.
+/// This thread's transaction has waited for a lock, and was given these intervals. Gives how much of the wait the disk caused, in
+/// nanoseconds.
 pub(crate) fn end_lock_wait(told: &DiskTimes, since: Moment, until: Moment) -> u64 {
     let within = told.within(since, until);
     let behind_ns = within.sum_ns();
@@ -103,7 +102,7 @@ pub(crate) fn end_lock_wait(told: &DiskTimes, since: Moment, until: Moment) -> u
     behind_ns
 }
 
-/// How much of the waits for locks on this thread was for the disk since this was taken last.
+/// How much of this thread's waits for locks the disk caused since the last call.
 pub(crate) fn take_behind_ns() -> u64 {
     BEHIND_NS.take()
 }
