@@ -27,6 +27,7 @@ pub mod commit;
 pub mod curves;
 pub mod designs;
 pub mod dora;
+mod looks;
 pub mod patience;
 pub mod phases;
 pub mod point;

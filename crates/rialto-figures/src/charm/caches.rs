@@ -6,14 +6,18 @@ use rialto_measure::chart::{Look, Panel, Picture, Series};
 use rialto_measure::text::row;
 use rialto_workloads::tpcc::Name;
 
-use super::super::rounds::{ratio, ratios, whole};
+use super::super::rounds::ratio;
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{ByStrategy, STRATEGIES, colour_of, machine};
+use super::sweep::{COMPARED, Point, Sweep};
+use super::{STRATEGIES, machine};
 
 /// The cache of the experiments that do not vary it. Under two-phase locking its hit ratio is 99.8%, near that of the paper's default
 /// cache of 512 MB, 99.7%.
 pub const DEFAULT: u64 = 380_000_000;
+
+/// What varies.
+const AXIS: &str = "cache, MB";
 
 /// A cache, and the one of the paper with about as many new orders that need the disk.
 struct Cache {
@@ -69,32 +73,13 @@ const CACHES: [Cache; 5] = [
 /// The types of transactions, in the order of table 4.
 const TYPES: [Name; 5] = [Name::NewOrder, Name::Payment, Name::StockLevel, Name::OrderStatus, Name::Delivery];
 
-/// What a cache gives under each strategy.
-type Point = (u64, ByStrategy);
-
-fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
-    let one = |cache: &Cache| {
-        let cache_bytes = cache.bytes;
-        Ok((cache_bytes, ByStrategy::measure(runs, |setting| Setting { cache_bytes, ..setting })?))
-    };
-    CACHES.iter().map(one).collect()
+fn sweep(runs: Runs<'_>) -> Result<Sweep, RunError> {
+    let values = CACHES.iter().map(|cache| (megabytes(cache.bytes), cache.bytes));
+    Sweep::measure(runs, AXIS, values, |setting, cache_bytes| Setting { cache_bytes, ..setting })
 }
 
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
-}
-
-fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
-    let curve = |strategy: &TwoStage| {
-        let colour = colour_of(*strategy);
-        let at = |point: &Point| (megabytes(point.0), point.1.of(*strategy).median(figure));
-        Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
-    };
-    strategies.iter().map(curve).collect()
-}
-
-fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {
-    Panel::new(title, "cache, MB", y, series)
 }
 
 /// charm-4: throughput.
@@ -103,36 +88,17 @@ fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {
 /// A run that fails.
 pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
-    let mut table = vec![row([
+    let sweep = sweep(runs)?;
+    let table = sweep.throughput(
         "cache MB",
-        "strategy",
-        "new orders a minute",
-        "least",
-        "most",
-        "ratio to 2pl",
-        "low",
-        "high",
-        "hit %",
-        "disks busy %",
-    ])];
-    for point in &points {
-        let base = point.1.of(TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1.0 {
-            let mut cells = vec![format!("{:.0}", megabytes(point.0)), strategy.name().to_owned()];
-            cells.extend(whole(found.spread(Sample::per_minute)));
-            cells.extend(ratios(found.against(base, Sample::per_minute)));
-            cells.push(format!("{:.2}", found.median(Sample::hit_percent)));
-            cells.push(format!("{:.0}", found.median(Sample::disk_busy_percent)));
-            table.push(cells);
-        }
-    }
+        &[("hit %", Sample::hit_percent, 2), ("disks busy %", Sample::disk_busy_percent, 0)],
+    );
     let gain = |point: &Point| {
-        let gain =
-            point.1.of(TwoStage::Htste).against(point.1.of(TwoStage::TwoPhaseLocking), Sample::per_minute);
-        format!("{} with {:.0} MB", ratio(gain), megabytes(point.0))
+        let base = point.found.of(TwoStage::TwoPhaseLocking);
+        let gain = point.found.of(TwoStage::Htste).against(base, Sample::per_minute);
+        format!("{} with {:.0} MB", ratio(gain), point.x)
     };
-    let gains: Vec<String> = points.iter().map(gain).collect();
+    let gains: Vec<String> = sweep.points.iter().map(gain).collect();
     let text = format!(
         "Figure 4, with four concurrent transactions. {} The paper prints no numbers beside its picture. It reports a gain of HTSTE \
          where fewer than a quarter of the transactions need the disk, and almost none where the disks are busy. Here the ratio of \
@@ -141,11 +107,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         gains.join(", "),
         markdown(&table)
     );
-    let panels = vec![panel(
-        "New orders a minute",
-        "new orders a minute",
-        curves(&points, &STRATEGIES, Sample::per_minute),
-    )];
+    let title = ("New orders a minute", "new orders a minute");
+    let panels = vec![sweep.panel(title, &STRATEGIES, Sample::per_minute)];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
 
@@ -155,12 +118,12 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
 /// A run that fails.
 pub fn waits(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
+    let sweep = sweep(runs)?;
     let mut table = vec![row(["cache MB", "strategy", "lock wait ms", "disk wait ms"])];
-    for point in &points {
-        for (strategy, found) in &point.1.0 {
+    for point in &sweep.points {
+        for (strategy, found) in &point.found.0 {
             table.push(vec![
-                format!("{:.0}", megabytes(point.0)),
+                format!("{:.0}", point.x),
                 strategy.name().to_owned(),
                 format!("{:.2}", found.median(Sample::lock_ms)),
                 format!("{:.2}", found.median(Sample::io_ms)),
@@ -174,8 +137,8 @@ pub fn waits(lab: &Lab) -> Result<Figure, FigureError> {
         markdown(&table)
     );
     let panels = vec![
-        panel("Wait of a new order for locks", "ms", curves(&points, &STRATEGIES, Sample::lock_ms)),
-        panel("Wait of a new order for the disk", "ms", curves(&points, &STRATEGIES, Sample::io_ms)),
+        sweep.panel(("Wait of a new order for locks", "ms"), &STRATEGIES, Sample::lock_ms),
+        sweep.panel(("Wait of a new order for the disk", "ms"), &STRATEGIES, Sample::io_ms),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -220,7 +183,7 @@ pub fn shares(lab: &Lab) -> Result<Figure, FigureError> {
         machine(runs),
         markdown(&table)
     );
-    let panels = vec![panel("Transactions that need the disk", "%", series.collect())];
+    let panels = vec![Panel::new("Transactions that need the disk", AXIS, "%", series.collect())];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
 
@@ -230,36 +193,15 @@ pub fn shares(lab: &Lab) -> Result<Figure, FigureError> {
 /// A run that fails.
 pub fn disk_times(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
-    let mut table = vec![row([
-        "cache MB",
-        "2pl",
-        "least",
-        "most",
-        "the paper's",
-        "htste",
-        "least",
-        "most",
-        "the paper's",
-    ])];
-    let compared = [TwoStage::TwoPhaseLocking, TwoStage::Htste];
-    for (point, Cache { paper, .. }) in points.iter().zip(CACHES) {
-        let mut cells = vec![format!("{:.0}", megabytes(point.0))];
-        let theirs = paper.map(|paper| paper.disk_ms);
-        for (strategy, paper) in compared.into_iter().zip([theirs.map(|of| of.0), theirs.map(|of| of.1)]) {
-            let spread = point.1.of(strategy).spread(Sample::disk_ms);
-            cells.extend([spread.median, spread.least, spread.most].map(|ms| format!("{ms:.2}")));
-            cells.push(paper.map_or_else(String::new, |ms| format!("{ms:.2}")));
-        }
-        table.push(cells);
-    }
+    let sweep = sweep(runs)?;
+    let theirs = CACHES.iter().map(|cache| cache.paper.map(|paper| paper.disk_ms));
+    let table = sweep.compared("cache MB", Sample::disk_ms, theirs);
     let text = format!(
         "Table 5: the mean time of a read or a write of the disks with pages, with its wait in their queues, in milliseconds; four \
          concurrent transactions. {}\n\n{}",
         machine(runs),
         markdown(&table)
     );
-    let panels =
-        vec![panel("A read or write of the disk", "ms", curves(&points, &compared, Sample::disk_ms))];
+    let panels = vec![sweep.panel(("A read or write of the disk", "ms"), &COMPARED, Sample::disk_ms)];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }

@@ -5,11 +5,14 @@ use rialto_measure::RunError;
 use rialto_measure::chart::{Look, Panel, Picture, Series};
 use rialto_measure::text::row;
 
-use super::super::rounds::{ratio, ratios, whole};
+use super::super::rounds::ratio;
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Runs, Sample, Setting};
-use super::{ByStrategy, STRATEGIES, colour_of, machine};
+use super::sweep::{COMPARED, Point, Sweep, colour_of};
+use super::{ByStrategy, STRATEGIES, machine};
 
+/// What varies.
+const AXIS: &str = "concurrent transactions";
 /// Concurrent transactions of the paper's figures.
 const CLIENTS: [u32; 7] = [1, 2, 4, 6, 8, 10, 12];
 /// The paper's highest ratio of HTSTE's throughput to that of two-phase locking, with four concurrent transactions.
@@ -30,31 +33,10 @@ const TABLE_2: [(f64, f64); 7] = [
 const TABLE_3: [(f64, f64); 7] =
     [(0.0, 0.0), (0.7, 0.1), (1.8, 0.4), (2.8, 1.6), (3.7, 3.2), (4.6, 4.1), (5.4, 5.0)];
 
-/// What a number of clients gives under each strategy.
-type Point = (u32, ByStrategy);
-
-fn points(runs: Runs<'_>) -> Result<Vec<Point>, RunError> {
-    let one =
-        |&clients: &u32| Ok((clients, ByStrategy::measure(runs, |setting| Setting { clients, ..setting })?));
-    runs.some_of(&CLIENTS).iter().map(one).collect()
+fn sweep(runs: Runs<'_>) -> Result<Sweep, RunError> {
+    let values = runs.some_of(&CLIENTS).iter().map(|&clients| (f64::from(clients), clients));
+    Sweep::measure(runs, AXIS, values, |setting, clients| Setting { clients, ..setting })
 }
-
-/// A curve for each of these strategies.
-fn curves(points: &[Point], strategies: &[TwoStage], figure: fn(&Sample) -> f64) -> Vec<Series> {
-    let curve = |strategy: &TwoStage| {
-        let colour = colour_of(*strategy);
-        let at = |point: &Point| (f64::from(point.0), point.1.of(*strategy).median(figure));
-        Series::new(strategy.name(), Look::Measured, colour, points.iter().map(at).collect())
-    };
-    strategies.iter().map(curve).collect()
-}
-
-fn panel(title: &str, y: &str, series: Vec<Series>) -> Panel {
-    Panel::new(title, "concurrent transactions", y, series)
-}
-
-/// The two that the paper compares.
-const COMPARED: [TwoStage; 2] = [TwoStage::TwoPhaseLocking, TwoStage::Htste];
 
 /// charm-2: throughput, and the wait for the disk of a new order.
 ///
@@ -62,39 +44,21 @@ const COMPARED: [TwoStage; 2] = [TwoStage::TwoPhaseLocking, TwoStage::Htste];
 /// A run that fails.
 pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
-    let mut table = vec![row([
+    let sweep = sweep(runs)?;
+    let table = sweep.throughput(
         "clients",
-        "strategy",
-        "new orders a minute",
-        "least",
-        "most",
-        "ratio to 2pl",
-        "low",
-        "high",
-        "disk wait ms",
-        "hit %",
-        "disks busy %",
-        "disk waits under locks a transaction",
-    ])];
-    for point in &points {
-        let base = point.1.of(TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1.0 {
-            let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
-            cells.extend(whole(found.spread(Sample::per_minute)));
-            cells.extend(ratios(found.against(base, Sample::per_minute)));
-            cells.push(format!("{:.1}", found.median(Sample::io_ms)));
-            cells.push(format!("{:.2}", found.median(Sample::hit_percent)));
-            cells.push(format!("{:.0}", found.median(Sample::disk_busy_percent)));
-            cells.push(format!("{:.4}", found.median(Sample::held_io_waits_each)));
-            table.push(cells);
-        }
-    }
+        &[
+            ("disk wait ms", Sample::io_ms, 1),
+            ("hit %", Sample::hit_percent, 2),
+            ("disks busy %", Sample::disk_busy_percent, 0),
+            ("disk waits under locks a transaction", Sample::held_io_waits_each, 4),
+        ],
+    );
     let gain = |point: &Point| {
-        let base = point.1.of(TwoStage::TwoPhaseLocking);
-        (point.0, point.1.of(TwoStage::Htste).against(base, Sample::per_minute))
+        let base = point.found.of(TwoStage::TwoPhaseLocking);
+        (point.x, point.found.of(TwoStage::Htste).against(base, Sample::per_minute))
     };
-    let gains: Vec<_> = points.iter().map(gain).collect();
+    let gains: Vec<_> = sweep.points.iter().map(gain).collect();
     let best =
         gains.iter().max_by(|one, other| one.1.median.total_cmp(&other.1.median)).expect("there are points");
     let listed: Vec<String> = gains.iter().map(|(_, gain)| ratio(*gain)).collect();
@@ -111,8 +75,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         markdown(&table)
     );
     let panels = vec![
-        panel("New orders a minute", "new orders a minute", curves(&points, &STRATEGIES, Sample::per_minute)),
-        panel("Wait of a new order for the disk", "ms", curves(&points, &COMPARED, Sample::io_ms)),
+        sweep.panel(("New orders a minute", "new orders a minute"), &STRATEGIES, Sample::per_minute),
+        sweep.panel(("Wait of a new order for the disk", "ms"), &COMPARED, Sample::io_ms),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -123,7 +87,7 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
 /// A run that fails.
 pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
+    let sweep = sweep(runs)?;
     let mut table = vec![row([
         "clients",
         "strategy",
@@ -133,19 +97,18 @@ pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
         "2pl's wait / this wait",
         "share of the response time %",
     ])];
-    let share = |sample: &Sample| sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9);
     let mut falls = Vec::new();
-    for point in &points {
-        let base = point.1.of(TwoStage::TwoPhaseLocking);
-        for (strategy, found) in &point.1.0 {
+    for Point { x: clients, found } in &sweep.points {
+        let base = found.of(TwoStage::TwoPhaseLocking);
+        for (strategy, found) in &found.0 {
             let spread = found.spread(Sample::lock_ms);
             let times = base.median(Sample::lock_ms) / spread.median;
-            let mut cells = vec![point.0.to_string(), strategy.name().to_owned()];
+            let mut cells = vec![clients.to_string(), strategy.name().to_owned()];
             cells.extend([spread.median, spread.least, spread.most].map(|ms| format!("{ms:.2}")));
             cells.push(if times.is_finite() { format!("{times:.1}") } else { String::new() });
-            cells.push(format!("{:.1}", found.median(share)));
+            cells.push(format!("{:.1}", found.median(Sample::lock_percent)));
             if *strategy == TwoStage::Htste && times.is_finite() {
-                falls.push((point.0, times));
+                falls.push((clients, times));
             }
             table.push(cells);
         }
@@ -161,12 +124,8 @@ pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
         markdown(&table)
     );
     let panels = vec![
-        panel("Wait of a new order for locks", "ms", curves(&points, &STRATEGIES, Sample::lock_ms)),
-        panel(
-            "Its part of the response time",
-            "%",
-            curves(&points, &COMPARED, |sample| sample.lock_ms() * 100.0 / sample.response_ms().max(1e-9)),
-        ),
+        sweep.panel(("Wait of a new order for locks", "ms"), &STRATEGIES, Sample::lock_ms),
+        sweep.panel(("Its part of the response time", "%"), &COMPARED, Sample::lock_percent),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -198,7 +157,7 @@ pub fn waits_for_disk(lab: &Lab) -> Result<Figure, FigureError> {
         machine(runs),
         markdown(&table)
     );
-    let panels = vec![panel("Lock waits behind others' disk I/O", "% of the waits", series)];
+    let panels = vec![Panel::new("Lock waits behind others' disk I/O", AXIS, "% of the waits", series)];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
 
@@ -230,32 +189,16 @@ fn compared(
     paper: &[(f64, f64)],
 ) -> Result<Figure, FigureError> {
     let runs = Runs(lab);
-    let points = points(runs)?;
-    let mut table = vec![row([
-        "clients",
-        "2pl",
-        "least",
-        "most",
-        "the paper's",
-        "htste",
-        "least",
-        "most",
-        "the paper's",
-    ])];
-    for (point, paper) in points.iter().zip(paper) {
-        let mut cells = vec![point.0.to_string()];
-        for (strategy, paper) in COMPARED.into_iter().zip([paper.0, paper.1]) {
-            let spread = point.1.of(strategy).spread(figure);
-            cells
-                .extend([spread.median, spread.least, spread.most, paper].map(|found| format!("{found:.2}")));
-        }
-        table.push(cells);
+    let sweep = sweep(runs)?;
+    let table = sweep.compared("clients", figure, paper.iter().copied().map(Some));
+    let mut panel = sweep.panel((title, unit), &COMPARED, figure);
+    for (strategy, theirs) in
+        COMPARED.into_iter().zip([|both: &(f64, f64)| both.0, |both: &(f64, f64)| both.1])
+    {
+        let points = CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(theirs)).collect();
+        let name = format!("the paper's {}", strategy.name());
+        panel.series.push(Series::new(name, Look::Paper, colour_of(strategy), points));
     }
-    let mut series = curves(&points, &COMPARED, figure);
-    let theirs =
-        |of: fn(&(f64, f64)) -> f64| CLIENTS.map(f64::from).into_iter().zip(paper.iter().map(of)).collect();
-    series.push(Series::new("the paper's 2pl", Look::Paper, colour_of(COMPARED[0]), theirs(|both| both.0)));
-    series.push(Series::new("the paper's htste", Look::Paper, colour_of(COMPARED[1]), theirs(|both| both.1)));
     let text = format!("{about} {}\n\n{}", machine(runs), markdown(&table));
-    Ok(Figure { rows: table, picture: Picture::Panels(vec![panel(title, unit, series)]), text })
+    Ok(Figure { rows: table, picture: Picture::Panels(vec![panel]), text })
 }

@@ -4,12 +4,14 @@
 //! - [`run`]: one setting, measured;
 //! - [`concurrency`]: charm-2, charm-3, charm-t1 to charm-t3, by the number of concurrent transactions;
 //! - [`caches`]: charm-4, charm-5, charm-t4, charm-t5, by the size of the cache;
-//! - [`strategies`]: charm-t6 to charm-t8.
+//! - [`strategies`]: charm-t6 to charm-t8;
+//! - `sweep`: every strategy at several values of one thing.
 
 pub mod caches;
 pub mod concurrency;
 pub mod run;
 pub mod strategies;
+mod sweep;
 
 use rialto::TwoStage;
 use rialto_measure::RunError;
@@ -47,11 +49,6 @@ impl ByStrategy {
         let (_, found) = self.0.iter().find(|(one, _)| *one == strategy).expect("it is one of them");
         found
     }
-}
-
-/// The colour of a strategy's curves, the same in all pictures.
-fn colour_of(strategy: TwoStage) -> usize {
-    STRATEGIES.iter().position(|one| *one == strategy).unwrap_or_default()
 }
 
 /// How the machine is set, for the paragraph of a figure.

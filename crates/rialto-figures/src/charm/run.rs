@@ -10,7 +10,7 @@ use rialto::{
 };
 use rialto_measure::RunError;
 use rialto_measure::driver::virtual_machine::VirtualMachine;
-use rialto_measure::driver::{Driven, Load, Observer};
+use rialto_measure::driver::{Driven, Load};
 use rialto_measure::text::say;
 use rialto_workloads::data::ShapeError;
 use rialto_workloads::mix::Mix;
@@ -18,6 +18,7 @@ use rialto_workloads::tpcc::{Name, Shape, Tpcc};
 use rialto_workloads::workload::Audited;
 
 use super::super::Lab;
+use super::super::looks::Looks;
 use super::super::rounds::Rounds;
 
 /// Processor time of each run of a transaction: the paper's TSTE commits 375 transactions a second on one processor, and
@@ -119,6 +120,11 @@ impl Sample {
         self.of(Name::NewOrder).of_each_ms(|of| of.lock_ns)
     }
 
+    /// The part of its response time that a new order waits for locks, in percent.
+    pub fn lock_percent(&self) -> f64 {
+        self.lock_ms() * 100.0 / self.response_ms().max(1e-9)
+    }
+
     /// The response time of a new order, in milliseconds.
     pub fn response_ms(&self) -> f64 {
         self.of(Name::NewOrder).of_each_ms(|of| of.response_ns)
@@ -186,33 +192,8 @@ fn percent(part: u64, all: u64) -> f64 {
     part as f64 * 100.0 / all.max(1) as f64
 }
 
-/// Counts at the ends of a window.
-struct Watch<'a> {
-    database: &'a Database,
-    disk: &'a SimulatedDisk,
-    looks: Vec<(Metrics, Vec<SimulatedWork>)>,
-}
-
-impl Watch<'_> {
-    fn look(&mut self) {
-        self.looks.push((self.database.metrics(), self.disk.works()));
-    }
-}
-
-impl Observer for Watch<'_> {
-    fn window_begins(&mut self, _: u64, _: Duration) -> Result<(), String> {
-        self.look();
-        Ok(())
-    }
-
-    fn window_ends(&mut self) {
-        self.look();
-    }
-
-    fn slice(&mut self, _: Duration, _: u64) {}
-
-    fn tick(&mut self, _: Option<Duration>, _: f64) {}
-}
+/// What is read at the ends of a window: the database's counts, and the disks'.
+type Look = (Metrics, Vec<SimulatedWork>);
 
 /// The database, open on its machine.
 struct Opened {
@@ -293,12 +274,12 @@ impl Runs<'_> {
                 seed: self.0.seed.wrapping_add(stretches << 32),
             };
             stretches += 1;
-            let mut watch = Watch { database: &machine.database, disk: &disk, looks: Vec::new() };
+            let mut looks = Looks::at(|| (machine.database.metrics(), disk.works()));
             let outcome = workload
-                .drive_on(&machine, &load, &mut watch)
+                .drive_on(&machine, &load, &mut looks)
                 .map_err(RunError::of_clients("running transactions"))?;
             rialto_measure::interrupt::check()?;
-            Ok::<_, RunError>(Sample::between(&watch.looks, outcome.window))
+            Ok::<_, RunError>(Sample::between(looks.ends(), outcome.window))
         };
         // Each stretch is as long as the one before it shows to be needed, while the cache fills and transactions become faster; and
         // no shorter than half a window, so that its rate means something.
@@ -382,17 +363,15 @@ fn mix() -> Mix<Name> {
 }
 
 impl Sample {
-    /// From looks at the ends of a window.
-    fn between(looks: &[(Metrics, Vec<SimulatedWork>)], window: Duration) -> Sample {
-        let [(begun, works_begun), (ended, works_ended)] = looks else {
-            unreachable!("a window that did not fail has two ends");
-        };
+    /// From what was read at the ends of a window.
+    fn between((begun, ended): (Look, Look), window: Duration) -> Sample {
+        let ((begun, works_begun), (ended, works_ended)) = (begun, ended);
         let names = Name::ALL.map(Name::as_str);
-        let grown = |of: fn(&Metrics) -> u64| of(ended) - of(begun);
-        let types = names.map(|name| OfType::between(name, begun, ended));
+        let grown = |of: fn(&Metrics) -> u64| of(&ended) - of(&begun);
+        let types = names.map(|name| OfType::between(name, &begun, &ended));
         let sum = |of: fn(&TwoStageAccount) -> u64| -> u64 {
             let all = |metrics: &Metrics| metrics.two_stage.iter().map(of).sum::<u64>();
-            all(ended) - all(begun)
+            all(&ended) - all(&begun)
         };
         Sample {
             types: types.into(),
@@ -403,12 +382,7 @@ impl Sample {
             held_io_waits: sum(|of| of.lock_held_io_waits),
             misprefetches: sum(|of| of.misprefetches),
             // The first one has the log.
-            disks: works_ended
-                .iter()
-                .zip(works_begun)
-                .skip(1)
-                .map(|(end, begin)| end.since(*begin))
-                .collect(),
+            disks: works_ended.iter().zip(works_begun).skip(1).map(|(end, begin)| end.since(begin)).collect(),
         }
     }
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use rialto::engine::servers::TransactionServerStats;
 use rialto::io::FileDisk;
 use rialto::{
     Checkpointing, Database, Logging, Metrics, Options, Residence, ServerTimes, TransactionServerOptions,
 };
 use rialto_measure::RunError;
-use rialto_measure::driver::{Batch, Driven, Load, Observer};
+use rialto_measure::driver::{Batch, Driven, Load};
 use rialto_measure::text::say;
 use rialto_workloads::card::{Card, CardServers, Mix, Shape};
 use rialto_workloads::workload::Audited;
 
 use super::super::Lab;
+use super::super::looks::Looks;
 use super::super::point::{Home, ms};
 use super::super::rounds::{Rounds, in_order};
 use super::Strategy;
@@ -129,34 +129,6 @@ impl Sample {
     }
 }
 
-/// The kernel's and the server's counts at the window's ends.
-struct Watch<'a> {
-    database: &'a Database,
-    servers: &'a CardServers,
-    looks: Vec<(Metrics, TransactionServerStats)>,
-}
-
-impl Watch<'_> {
-    fn look(&mut self) {
-        self.looks.push((self.database.metrics(), self.servers.server_stats()));
-    }
-}
-
-impl Observer for Watch<'_> {
-    fn window_begins(&mut self, _: u64, _: Duration) -> Result<(), String> {
-        self.look();
-        Ok(())
-    }
-
-    fn window_ends(&mut self) {
-        self.look();
-    }
-
-    fn slice(&mut self, _: Duration, _: u64) {}
-
-    fn tick(&mut self, _: Option<Duration>, _: f64) {}
-}
-
 /// Locks that transactions asked for, and latches of segments that sweeps did.
 fn lock_requests(metrics: &Metrics) -> u64 {
     metrics.locks.row + metrics.locks.higher + metrics.checkpoints.latches
@@ -243,12 +215,9 @@ fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Samp
         Pace::Unpaced => (window / 10).max(ms(50)),
     };
     let load = Load { clients: 1, in_flight: 1, rate: None, warmup: settle, window, seed: lab.seed };
-    let mut watch = Watch { database: &database, servers: &servers, looks: Vec::new() };
-    let outcome = servers.drive(&load, &mut watch).map_err(RunError::of_clients("running transactions"))?;
-    let looks = std::mem::take(&mut watch.looks);
-    let [(begun, server_begun), (ended, server_ended)] = &looks[..] else {
-        unreachable!("a window that did not fail has two ends");
-    };
+    let mut looks = Looks::at(|| (database.metrics(), servers.server_stats()));
+    let outcome = servers.drive(&load, &mut looks).map_err(RunError::of_clients("running transactions"))?;
+    let ((begun, server_begun), (ended, server_ended)) = looks.ends();
     let verdict = servers.verdict(&before, &servers.audit().map_err(failed("verifying the cards"))?, 0..=0);
     if !verdict.consistent {
         return Err(RunError::Inconsistent(verdict.text));
@@ -258,8 +227,8 @@ fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<Samp
         committed: outcome.committed(),
         window,
         servers: ended.servers.since(&begun.servers),
-        lock_requests: lock_requests(ended) - lock_requests(begun),
-        conflicting: conflicting(ended) - conflicting(begun),
+        lock_requests: lock_requests(&ended) - lock_requests(&begun),
+        conflicting: conflicting(&ended) - conflicting(&begun),
         restarted: server_ended.restarted - server_begun.restarted,
         checkpoints: ended.checkpoints.completed - begun.checkpoints.completed,
         batches: outcome.batches,
