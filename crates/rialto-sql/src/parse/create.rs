@@ -213,6 +213,14 @@ struct Storage {
     residence: Residence,
 }
 
+/// The residence that a value of the option means.
+pub(super) fn residence(value: &str) -> Result<Residence> {
+    value.to_ascii_lowercase().parse().map_err(|expected| {
+        let message = format!("invalid value for option \"residence\": {expected}");
+        SqlError::new(SqlState::InvalidParameterValue, message)
+    })
+}
+
 /// `WITH (fillfactor = N, residence = 'disk')`.
 fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
     let mut storage = Storage { fill_percent: 100, residence: Residence::Memory };
@@ -236,9 +244,7 @@ fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
                 })?;
             }
             "residence" => {
-                storage.residence = text.to_ascii_lowercase().parse().map_err(|expected| {
-                    refused(format!("invalid value for option \"residence\": {expected}"))
-                })?;
+                storage.residence = residence(text)?;
             }
             _ => return Err(SqlError::unsupported(format!("storage option {}", key.value))),
         }

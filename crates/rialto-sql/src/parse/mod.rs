@@ -23,7 +23,7 @@ mod weight;
 
 use std::sync::Arc;
 
-use rialto::fault_injection;
+use rialto::{Residence, fault_injection};
 use sqlparser::ast;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -128,6 +128,13 @@ pub enum Statement {
         table: Name,
         /// The key's columns.
         columns: Vec<Name>,
+    },
+    /// ALTER TABLE ... SET (residence = ...).
+    SetResidence {
+        /// The table.
+        table: Name,
+        /// Where its rows go.
+        residence: Residence,
     },
     /// CREATE TABLE.
     CreateTable(CreateTable),

@@ -416,6 +416,26 @@ fn drop(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
     }))
 }
 
+/// `(residence = 'disk')`, behind ALTER TABLE ... SET.
+fn set_residence(cursor: &mut Cursor<'_>, table: Name) -> Result<Statement> {
+    cursor.expect_token(&Token::LParen)?;
+    let position = cursor.position();
+    let option = cursor.name()?;
+    if option.text != "residence" {
+        let what = format!("ALTER TABLE ... SET ({})", option.text);
+        return Err(SqlError::unsupported(what).at(position));
+    }
+    cursor.expect_token(&Token::Eq)?;
+    let position = cursor.position();
+    let value = match cursor.peek_word() {
+        Some(_) => cursor.name()?.text,
+        None => cursor.string()?,
+    };
+    let residence = super::create::residence(&value).map_err(|error| error.at(position))?;
+    cursor.expect_token(&Token::RParen)?;
+    Ok(Statement::SetResidence { table, residence })
+}
+
 fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
     if cursor.take("SYSTEM") {
         return alter_system(cursor).map(Some);
@@ -432,6 +452,13 @@ fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
     let position = cursor.position();
     if cursor.take_all(&["ADD", "CONSTRAINT"]) {
         return Err(SqlError::unsupported("ALTER TABLE ... ADD CONSTRAINT").at(position));
+    }
+    if cursor.take("SET") {
+        if cursor.peek_is(&Token::LParen) {
+            return set_residence(cursor, table).map(Some);
+        }
+        let what = cursor.peek_word().unwrap_or_default();
+        return Err(SqlError::unsupported(format!("ALTER TABLE ... SET {what}")).at(position));
     }
     if !cursor.take_all(&["ADD", "PRIMARY", "KEY"]) {
         let words: Vec<String> = (0..2)

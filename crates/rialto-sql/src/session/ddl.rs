@@ -62,6 +62,12 @@ impl Session {
                 tx.add_primary_key(&table.text, &texts(columns)).map_err(not_built)?;
                 "ALTER TABLE"
             }
+            Statement::SetResidence { table, residence } => {
+                let tx = self.tx.as_mut().expect("the transaction has begun");
+                find_table(table, tx.table(&table.text))?;
+                tx.set_residence(&table.text, *residence)?;
+                "ALTER TABLE"
+            }
             Statement::CreateTable(table) => {
                 self.create_table(table)?;
                 "CREATE TABLE"

@@ -83,6 +83,7 @@ pub(crate) fn tables() -> Vec<Description> {
 }
 
 /// A row of a system table: the table, the row's key, and all of its values.
+#[derive(PartialEq)]
 pub(crate) struct SystemRow {
     pub table: TableId,
     pub key: Vec<Value>,

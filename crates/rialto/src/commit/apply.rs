@@ -2,7 +2,7 @@
 
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
-use super::write_set::{Write, WriteKind, WriteSet, body_of, key_of};
+use super::write_set::{IndexAdd, Write, WriteKind, WriteSet, body_of, key_of};
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
@@ -92,9 +92,7 @@ impl Applying<'_> {
             {
                 continue;
             }
-            // By identifier: DDL in between may have moved the index's position, or dropped the index.
-            let id = then.index_id(add.index);
-            if let Some(position) = table.schema.indexes().iter().position(|index| index.id == id) {
+            if let Some(position) = self.position_now(add, table) {
                 entries.push((position, Key::from(self.writes.key_of_add(add))));
             }
         }
@@ -155,7 +153,9 @@ impl Applying<'_> {
             pages.remove_row(&key, lsn);
         }
         for add in self.writes.chain(last).flat_map(|position| self.writes.adds_of(position)) {
-            let WhichIndex::Secondary(position) = add.index else { continue };
+            let WhichIndex::Secondary(_) = add.index else { continue };
+            // The entries of an index that was dropped meanwhile go with it.
+            let Some(position) = self.position_now(add, table) else { continue };
             let entry = self.writes.key_of_add(add);
             match kept.iter().any(|(of, kept)| *of == position && **kept == *entry) {
                 true => pages.settle(position, entry, &key, lsn),
@@ -165,6 +165,13 @@ impl Applying<'_> {
         let gone = locations.iter().filter(|&&location| !stays || location != target);
         gone.for_each(|&location| pages.release(location));
         pages.count_rows(i64::from(stays) - i64::from(was_there));
+    }
+
+    /// Where a version of the table has the index of an entry. By identifier: DDL in between may have moved the index's position, or
+    /// dropped the index.
+    fn position_now(&self, add: &IndexAdd, table: &TableVersion) -> Option<usize> {
+        let id = self.tables.at(add.slot).index_id(add.index);
+        table.schema.indexes().iter().position(|index| index.id == id)
     }
 
     /// The keys that a row had after each of the transaction's writes to it except the last.

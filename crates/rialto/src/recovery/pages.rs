@@ -2,39 +2,63 @@
 //!
 //! The pages of a checkpoint are the tables at a place: they have each packet up to it, whole, and nothing of a later one.
 //! So redo leaves out the records up to there, and redoes the others one by one, in their order, with the steps of an
-//! operation and its commit. One thread redoes all records of a table, since two rows may have a unique key in turn.
+//! operation and its commit. One thread redoes all records of a table, since two rows may have a unique key in turn. An index that
+//! the checkpoint does not have is built at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::catalog::senseless;
-use super::table::{At, Builder, RedoTable, Scratch, row_at};
-use crate::catalog::RowNumbers;
+use super::table::{At, Builder, RedoTable, Scratch, damaged, row_at};
+use crate::catalog::{Description, RowNumbers};
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::row::{self, Key, Nulls, WhichIndex};
-use crate::store::paged::{EnteredInPages, PageAccess, PagedTable};
+use crate::store::paged::{EnteredInPages, IndexBuild, PageAccess, PagedIndex, PagedTable};
 use crate::store::tree::{Admit, Batch, Direction, Guard, MAX_KEY_BYTES, More, ScanRange};
 use crate::store::{RowLocation, TableParts, TableStore, TableVersion};
 
 /// The pages of a table during redo.
 pub(super) struct RedoPages {
+    /// With the indexes that redo keeps in step with the rows: those that the checkpoint has. The others are built when the log is
+    /// redone.
     pub table: PagedTable,
+    /// The positions of these indexes in the table's description.
+    positions: Vec<usize>,
     /// They have everything up to this place.
     pub place: Lsn,
+}
+
+impl RedoPages {
+    /// The pages of a table of this description.
+    pub fn new(table: &PagedTable, description: &Description, place: Lsn) -> RedoPages {
+        let position =
+            |index: &PagedIndex| description.indexes.iter().position(|known| known.id == index.id());
+        let (indexes, positions) = table
+            .secondaries()
+            .iter()
+            .filter_map(|index| position(index).map(|position| (index.clone(), position)))
+            .unzip();
+        RedoPages { table: table.with_secondaries(indexes), positions, place }
+    }
+
+    /// The positions of each index that redo keeps in step: in the pages, and in the description.
+    fn in_step(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.positions.iter().copied().enumerate()
+    }
 }
 
 impl RedoTable {
     /// As [`RedoTable::redo`], of a disk-resident table.
     pub(super) fn redo_in_pages(
         &self,
-        pages: &RedoPages,
+        redone: &RedoPages,
         at: At,
         record: &RedoRecord<'_>,
         scratch: &mut Scratch,
     ) -> Result<bool> {
-        let (lsn, key, pages, place) = (at.lsn, record.key, &pages.table, pages.place);
+        let (lsn, key, pages, place) = (at.lsn, record.key, &redone.table, redone.place);
         let by = &PageAccess::plain();
         if lsn <= place {
             return Ok(false);
@@ -66,17 +90,17 @@ impl RedoTable {
                     scratch.body.extend_from_slice(&row_number.to_le_bytes());
                 }
                 scratch.body.extend_from_slice(row);
-                self.put_in_pages(pages, (lsn, key), found.map(|found| (found, &old[..])), &scratch.body)?;
+                self.put_in_pages(redone, (lsn, key), found.map(|found| (found, &old[..])), &scratch.body)?;
             }
             (Change::Patch(_) | Change::Operate(_), Some(found)) => {
                 scratch.body.clone_from(&old);
                 self.patch_body(lsn, record, scratch)?;
-                self.put_in_pages(pages, (lsn, key), Some((found, &old)), &scratch.body)?;
+                self.put_in_pages(redone, (lsn, key), Some((found, &old)), &scratch.body)?;
             }
             (Change::Delete, Some(found)) => {
                 pages.claim_row(by, key)?;
-                for position in 0..self.schema.indexes().len() {
-                    self.give_up_entry(pages, (lsn, key), position, &self.entry_of(position, key, &old))?;
+                for (tree, position) in redone.in_step() {
+                    self.give_up_entry(pages, (lsn, key), tree, &self.entry_of(position, key, &old))?;
                 }
                 pages.remove_row(key, lsn);
                 pages.release(found);
@@ -100,23 +124,23 @@ impl RedoTable {
         &self,
         pages: &PagedTable,
         (lsn, key): (Lsn, &[u8]),
-        position: usize,
+        tree: usize,
         entry: &[u8],
     ) -> Result<()> {
-        pages.claim_entry(&PageAccess::plain(), position, entry, key)?;
-        pages.remove_entry(position, entry, key, lsn);
+        pages.claim_entry(&PageAccess::plain(), tree, entry, key)?;
+        pages.remove_entry(tree, entry, key, lsn);
         Ok(())
     }
 
     /// Puts a body at a key, over the one that is there.
     fn put_in_pages(
         &self,
-        pages: &PagedTable,
+        redone: &RedoPages,
         (lsn, key): (Lsn, &[u8]),
         before: Option<(RowLocation, &[u8])>,
         body: &[u8],
     ) -> Result<()> {
-        let by = &PageAccess::plain();
+        let (by, pages) = (&PageAccess::plain(), &redone.table);
         match before {
             None => {
                 let location = pages.reserve(by, key, body.len())?;
@@ -133,30 +157,32 @@ impl RedoTable {
                 }
             }
         }
-        for position in 0..self.schema.indexes().len() {
+        for (tree, position) in redone.in_step() {
             let entry = self.entry_of(position, key, body);
             if let Some((_, old)) = before {
                 let given_up = self.entry_of(position, key, old);
                 if given_up == entry {
                     continue;
                 }
-                self.give_up_entry(pages, (lsn, key), position, &given_up)?;
+                self.give_up_entry(pages, (lsn, key), tree, &given_up)?;
             }
             if entry.len() > MAX_KEY_BYTES {
                 return Err(senseless(self, lsn, "its key in a secondary index is too long"));
             }
-            if pages.enter(by, position, &entry, key, || Admit::GoAndUnguard)? == EnteredInPages::Other {
-                let index = &self.schema.indexes()[position].name;
-                let what = format!(
-                    "two rows have the key {} of the unique index \"{index}\"",
-                    self.schema.print_key(WhichIndex::Secondary(position), &entry)
-                );
-                return Err(senseless(self, lsn, &what));
+            if pages.enter(by, tree, &entry, key, || Admit::GoAndUnguard)? == EnteredInPages::Other {
+                return Err(senseless(self, lsn, &self.twice_in_pages(position, &entry)));
             }
-            pages.claim_entry(by, position, &entry, key)?;
-            pages.settle(position, &entry, key, lsn);
+            pages.claim_entry(by, tree, &entry, key)?;
+            pages.settle(tree, &entry, key, lsn);
         }
         Ok(())
+    }
+}
+
+impl RedoTable {
+    fn twice_in_pages(&self, position: usize, entry: &[u8]) -> String {
+        let key = self.schema.print_key(WhichIndex::Secondary(position), entry);
+        format!("two rows have the key {key} of the unique index \"{}\"", self.schema.indexes()[position].name)
     }
 }
 
@@ -168,20 +194,58 @@ impl Builder<'_> {
         pages: &RedoPages,
         first_row_number: u64,
     ) -> Result<TableVersion> {
-        let RedoTable { description, schema, .. } = table;
+        let RedoTable { description, .. } = table;
+        let (mut known, mut secondaries) = (Vec::new(), Vec::new());
+        for (position, index) in table.schema.indexes().iter().enumerate() {
+            secondaries.push(match pages.table.secondaries().iter().find(|there| there.id() == index.id) {
+                Some(there) => there.clone(),
+                // What is only looked at is as of the checkpoint.
+                None if self.disk_tables.is_read_only() => continue,
+                None => self.build_in_pages(table, pages, position)?,
+            });
+            known.push(index.clone());
+        }
+        let schema = table.schema.with_indexes(known)?;
+        let in_pages = pages.table.with_secondaries(secondaries);
+        in_pages.discard_other_indexes();
         // The row number is the key: a disk-resident table with a number for each row has no other key.
         let highest = if description.numbered { last_row_number(&pages.table)? } else { 0 };
         Ok(TableVersion::new(TableParts {
             id: description.id,
-            schema: Arc::new(schema.clone()),
+            schema: Arc::new(schema),
             primary_id: description.primary_id,
             numbered: description.numbered,
             fill_percent: description.fill_percent,
-            store: TableStore::in_pages(pages.table.clone()),
+            store: TableStore::in_pages(in_pages),
             numbers: Arc::new(RowNumbers::new(first_row_number.max(highest + 1))),
             floor: Arc::new(AtomicU64::new(0)),
             lineage: Arc::default(),
         }))
+    }
+}
+
+impl Builder<'_> {
+    /// Builds an index that the checkpoint does not have.
+    fn build_in_pages(&self, table: &RedoTable, pages: &RedoPages, position: usize) -> Result<PagedIndex> {
+        let (by, rows) = (&PageAccess::plain(), &pages.table);
+        let index = self.disk_tables.make_index(rows, table.schema.indexes()[position].id)?;
+        let mut build = IndexBuild::new(index, self.segments.budget().clone());
+        let (which, range, direction, mut batch) =
+            (WhichIndex::Primary, ScanRange::ALL, Direction::Forward, Batch::new());
+        let (mut body, go_on) = (Vec::new(), &|| Ok(()));
+        let twice = |entry: Key| damaged(&table.schema, table.twice_in_pages(position, &entry));
+        loop {
+            let more = rows.read_leaf(by, which, &range, direction, Guard::Leave, &mut batch)?;
+            for (key, _) in batch.iter() {
+                if rows.read(by, key, &mut body)? {
+                    let entry = table.entry_of(position, key, &body);
+                    build.push(&entry, key, go_on)?.map_err(twice)?;
+                }
+            }
+            if more == More::No {
+                return build.finish(go_on)?.map_err(twice);
+            }
+        }
     }
 }
 

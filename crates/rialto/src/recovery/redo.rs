@@ -375,10 +375,10 @@ impl<'a> Redo<'a> {
                     } else {
                         RedoTable {
                             schema: description.schema()?,
-                            description,
                             heap: old.heap.clone(),
                             primary: old.primary.clone(),
-                            pages: old.pages.clone(),
+                            pages: old.pages_as(&description),
+                            description,
                         }
                     }
                 }

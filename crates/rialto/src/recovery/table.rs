@@ -112,8 +112,8 @@ impl Builder<'_> {
     pub fn build(&self, description: Description, segments: &[SegmentId]) -> Result<RedoTable> {
         let pages = match description.residence {
             Residence::Disk if !self.disk_tables.is_read_only() => {
-                let indexes: Vec<IndexId> = description.indexes.iter().map(|index| index.id).collect();
-                Some(self.disk_tables.find_or_make(description.heap, &indexes)?)
+                // Its indexes are built when the log is redone.
+                Some(self.disk_tables.make(description.heap, &[])?)
             }
             _ => None,
         };
@@ -131,7 +131,19 @@ impl Builder<'_> {
                     offset: 0,
                     what: format!("the pages that it names have no table \"{}\"", description.name),
                 };
-                Some(found.ok_or_else(missing)?)
+                let found = found.ok_or_else(missing)?;
+                let is_there = |id| found.secondaries().iter().any(|index| index.id() == id);
+                if let Some(index) = description.indexes.iter().find(|index| !is_there(index.id)) {
+                    return Err(Error::Corrupt {
+                        file: HOME_FILE.to_owned(),
+                        offset: 0,
+                        what: format!(
+                            "the pages that it names have no index \"{}\" of table \"{}\"",
+                            index.name, description.name
+                        ),
+                    });
+                }
+                Some(found)
             }
         };
         self.build_with(description, segments, pages)
@@ -151,7 +163,7 @@ impl Builder<'_> {
         let primary = self.index_rows(&description, &schema, &heap, KnownFreeSlots::New)?;
         // What is only looked at stays as it is.
         let place = if self.disk_tables.is_read_only() { Lsn(u64::MAX) } else { self.page_place };
-        let pages = pages.map(|table| Arc::new(RedoPages { table, place }));
+        let pages = pages.map(|table| Arc::new(RedoPages::new(&table, &description, place)));
         Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
     }
 
@@ -161,7 +173,7 @@ impl Builder<'_> {
         let rows = old.heap.rows() as i64;
         old.heap.count_rows(0, -rows);
         let primary = self.index_rows(&description, &schema, &old.heap, KnownFreeSlots::Listed)?;
-        let (heap, pages) = (old.heap.clone(), old.pages.clone());
+        let (heap, pages) = (old.heap.clone(), old.pages_as(&description));
         Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
     }
 
@@ -347,7 +359,7 @@ fn last_row_number(primary: &Index) -> u64 {
     }
 }
 
-fn damaged(schema: &Schema, what: String) -> Error {
+pub(super) fn damaged(schema: &Schema, what: String) -> Error {
     Error::Corrupt { file: format!("the rows of table \"{}\"", schema.table()), offset: 0, what }
 }
 
@@ -362,6 +374,12 @@ impl RedoTable {
     pub fn visits(&self) -> usize {
         let numbers = self.description.numbered && self.schema.primary_key().is_some();
         self.schema.indexes().len() + usize::from(numbers)
+    }
+
+    /// The pages of the table in another description.
+    pub fn pages_as(&self, description: &Description) -> Option<Arc<RedoPages>> {
+        let pages = self.pages.as_ref()?;
+        Some(Arc::new(RedoPages::new(&pages.table, description, pages.place)))
     }
 
     /// Whether redo records name the rows by another key in this description.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::table_store::IndexStorage;
-use super::tree::{Full, Index, Merge, SortRun, Take, order};
+use super::tree::{Full, Index, Merge, SortRun, order};
 use super::{Budget, RowLocation, Storage};
 use crate::error::{Error, Result};
 use crate::row::Key;
@@ -58,8 +58,9 @@ impl From<Full> for NotBuilt {
 }
 
 impl IndexEntries {
-    pub fn new(storage: &Storage) -> IndexEntries {
-        let budget = storage.budget().clone();
+    /// None yet; their memory comes from this bound.
+    pub fn new(budget: &Arc<Budget>) -> IndexEntries {
+        let budget = budget.clone();
         IndexEntries { runs: Vec::new(), run: SortRun::default(), bytes: 0, drawn: 0, budget }
     }
 
@@ -88,10 +89,20 @@ impl IndexEntries {
         has_drawn
     }
 
+    /// The same, up to so many bytes in sum. False there, too.
+    pub fn draw_up_to(&mut self, bytes: u64) -> bool {
+        self.drawn < bytes && self.draw()
+    }
+
     /// Adds an entry, for which memory was drawn.
     pub fn push(&mut self, key: &[u8], location: RowLocation) {
+        self.push_number(key, location.number());
+    }
+
+    /// The same for an entry that leads to a number.
+    pub fn push_number(&mut self, key: &[u8], number: u64) {
         self.bytes += SortRun::bytes_of_entry(key.len()) as u64;
-        self.run.push(key, location.number());
+        self.run.push(key, number);
     }
 
     /// Builds the index of all entries; the last run is ended. `go_on` is asked from time to time.
@@ -100,15 +111,17 @@ impl IndexEntries {
         storage: &Storage,
         go_on: impl Fn() -> Result<()>,
     ) -> std::result::Result<IndexStorage, NotBuilt> {
-        let built = Index::build(storage.memory.nodes.clone(), |take| self.put(go_on, take))?;
-        Ok(IndexStorage(Arc::new(built)))
+        let built = Index::build(storage.memory.nodes.clone(), |take| {
+            self.put(go_on, |key, number| Ok(take(key, number)?))
+        })?;
+        Ok(IndexStorage::Memory(Arc::new(built)))
     }
 
-    /// Puts the entries into an index, in the order of their keys.
+    /// Gives the entries to `take`, in the order of their keys.
     pub fn put(
         &self,
         go_on: impl Fn() -> Result<()>,
-        take: &mut Take<'_>,
+        mut take: impl FnMut(&[u8], u64) -> std::result::Result<(), NotBuilt>,
     ) -> std::result::Result<(), NotBuilt> {
         let (mut before, mut bytes) = (None, Vec::new());
         let merged = Merge::of(self.runs.iter().map(|run| (run, 0..run.entries.len())));

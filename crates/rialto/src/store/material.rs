@@ -56,7 +56,7 @@ impl Description {
             }
             Residence::Disk => {
                 let indexes: Vec<IndexId> = schema.indexes().iter().map(|index| index.id).collect();
-                TableStore::in_pages(storage.disk_tables.find_or_make(self.heap, &indexes)?)
+                TableStore::in_pages(storage.disk_tables.make(self.heap, &indexes)?)
             }
         };
         Ok(TableVersion::new(TableParts {

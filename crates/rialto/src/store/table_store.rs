@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::memory::load_file::RowsToLoadFile;
 use super::memory::{BodyWords, LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
-use super::paged::{PageAccess, PagedTable};
+use super::paged::{PageAccess, PagedIndex, PagedTable};
 use super::tree::{Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy};
 use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
@@ -65,17 +66,37 @@ pub(crate) enum Unlocked {
     Locked,
 }
 
-/// A built index that no table has in place yet.
+/// An index as a part of storage: one that is built and that no table has in place yet, or one that was taken out.
 #[derive(Clone)]
-pub(crate) struct IndexStorage(pub(super) Arc<Index>);
+pub(crate) enum IndexStorage {
+    Memory(Arc<Index>),
+    Pages(PagedIndex),
+}
+
+impl IndexStorage {
+    /// Gives its memory or its pages back. It is used no more.
+    pub fn discard(&self) {
+        match self {
+            IndexStorage::Memory(index) => index.discard(),
+            IndexStorage::Pages(index) => index.discard(),
+        }
+    }
+
+    fn of_memory(self) -> Arc<Index> {
+        match self {
+            IndexStorage::Memory(index) => index,
+            IndexStorage::Pages(_) => not_resident(),
+        }
+    }
+}
 
 /// A part of a table's storage, which a definition makes or replaces.
 pub(crate) enum StoragePart {
     /// The rows.
     Rows(TableStore),
     Index(IndexId, IndexStorage),
-    /// An index of a disk-resident table, whose storage goes with the rows.
-    PagedIndex(IndexId),
+    /// The primary index of a disk-resident table, whose storage is that of the rows.
+    WithRows(IndexId),
 }
 
 /// Keys.
@@ -415,7 +436,7 @@ impl TableStore {
     pub fn secondaries(&self) -> usize {
         match self {
             TableStore::Memory(memory) => memory.secondaries.len(),
-            TableStore::Pages(pages) => pages.secondaries(),
+            TableStore::Pages(pages) => pages.secondaries().len(),
         }
     }
 
@@ -426,17 +447,25 @@ impl TableStore {
 
     /// Adds an index behind the others.
     pub fn add_index(&mut self, built: IndexStorage) {
-        self.resident_mut().secondaries.push(built.0);
+        match (self, built) {
+            (TableStore::Pages(pages), IndexStorage::Pages(index)) => pages.add_index(index),
+            (store, built) => store.resident_mut().secondaries.push(built.of_memory()),
+        }
     }
 
     /// Takes a secondary index out.
     pub fn remove_index(&mut self, position: usize) -> IndexStorage {
-        IndexStorage(self.resident_mut().secondaries.remove(position))
+        match self {
+            TableStore::Pages(pages) => IndexStorage::Pages(pages.remove_index(position)),
+            TableStore::Memory(memory) => IndexStorage::Memory(memory.secondaries.remove(position)),
+        }
     }
 
-    /// Puts an index in the place of another one, and returns the replaced one.
+    /// Puts an index in the place of another one, and returns the replaced one. (In a disk-resident table a key leads to no
+    /// place that stays: no index takes another's place.)
     pub fn replace_index(&mut self, which: WhichIndex, built: IndexStorage) -> IndexStorage {
-        IndexStorage(std::mem::replace(self.resident_mut().index_mut(which), built.0))
+        let index = self.resident_mut().index_mut(which);
+        IndexStorage::Memory(std::mem::replace(index, built.of_memory()))
     }
 
     /// Whether both have the same primary index.
@@ -459,7 +488,15 @@ impl TableStore {
     /// Writes all rows to the load file of this number, durably, and returns its digest. No other thread changes the
     /// rows meanwhile.
     pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
-        Ok(load_file::write_load_file(disk, database_id, number, &self.resident().heap)?)
+        let pages = match self {
+            TableStore::Memory(memory) => {
+                return Ok(load_file::write_load_file(disk, database_id, number, &memory.heap)?);
+            }
+            TableStore::Pages(pages) => pages,
+        };
+        let mut rows = RowsToLoadFile::create(disk, database_id, number, pages.heap())?;
+        pages.for_each_row(|body| rows.push(body))?;
+        rows.finish(disk)
     }
 
     /// Notes a row that was loaded into the table at position `table` of a transaction's list.
@@ -473,11 +510,15 @@ impl StoragePart {
     pub fn all_of(version: &TableVersion) -> Vec<StoragePart> {
         let rows = StoragePart::Rows(version.store.clone());
         let index = |which| {
-            if version.store.pages().is_some() {
-                return StoragePart::PagedIndex(version.index_id(which));
-            }
-            let storage = IndexStorage(version.store.resident().index(which).clone());
-            StoragePart::Index(version.index_id(which), storage)
+            let id = version.index_id(which);
+            let storage = match (&version.store, which) {
+                (TableStore::Memory(memory), _) => IndexStorage::Memory(memory.index(which).clone()),
+                (TableStore::Pages(_), WhichIndex::Primary) => return StoragePart::WithRows(id),
+                (TableStore::Pages(pages), WhichIndex::Secondary(position)) => {
+                    IndexStorage::Pages(pages.secondaries()[position].clone())
+                }
+            };
+            StoragePart::Index(id, storage)
         };
         let secondaries = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
         std::iter::once(rows)
@@ -489,7 +530,7 @@ impl StoragePart {
     pub fn index(&self) -> Option<IndexId> {
         match self {
             StoragePart::Rows(_) => None,
-            StoragePart::Index(id, _) | StoragePart::PagedIndex(id) => Some(*id),
+            StoragePart::Index(id, _) | StoragePart::WithRows(id) => Some(*id),
         }
     }
 
@@ -498,8 +539,8 @@ impl StoragePart {
         match self {
             StoragePart::Rows(TableStore::Memory(memory)) => memory.heap.clear(),
             StoragePart::Rows(TableStore::Pages(pages)) => pages.discard(),
-            StoragePart::Index(_, index) => index.0.discard(),
-            StoragePart::PagedIndex(_) => {}
+            StoragePart::Index(_, index) => index.discard(),
+            StoragePart::WithRows(_) => {}
         }
     }
 }

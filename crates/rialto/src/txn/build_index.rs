@@ -1,10 +1,12 @@
 //! Builds an index over the existing rows of a table, for CREATE INDEX and ADD PRIMARY KEY, as the transaction sees
-//! them. The entries go through [`IndexEntries`]. Between short steps the statement checks for a cancel and a time-out.
+//! them. The entries go through [`IndexEntries`], of a disk-resident table by [`IndexBuild`]. Between short steps the statement checks for a cancel and a time-out.
 
 use super::context::Context;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::Result;
+use crate::ids::IndexId;
 use crate::row::{Key, WhichIndex};
-use crate::store::paged::PageAccess;
+use crate::store::paged::{IndexBuild, PageAccess, PagedIndex};
 use crate::store::{Batch, Direction, Guard, IndexEntries, IndexStorage, More, NotBuilt, ScanRange};
 
 /// Makes an index key of a row and its primary key.
@@ -12,13 +14,18 @@ pub(super) type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
 
 impl Context {
     /// Builds an index over all rows of a table that this transaction has locked exclusively, as it sees them, after a
-    /// check of each row. The inner error is a key that two rows have.
+    /// check of each row. The inner error is a key that two rows have. The index of a disk-resident table gets the identifier:
+    /// a checkpoint may name it while it is built.
     pub(super) fn build_index(
         &mut self,
-        slot: u32,
+        (slot, id): (u32, IndexId),
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<std::result::Result<IndexStorage, Key>> {
+        if self.pages(slot).is_some() {
+            let built = self.build_index_in_pages((slot, id), check, key_of)?;
+            return Ok(built.map(IndexStorage::Pages));
+        }
         let entries = self.collect_entries(slot, check, key_of)?;
         let build = |context: &mut Context| {
             let built = entries.build(&context.core.storage, || context.check());
@@ -36,15 +43,62 @@ impl Context {
         }
     }
 
+    fn build_index_in_pages(
+        &mut self,
+        (slot, id): (u32, IndexId),
+        check: &dyn Fn(&[u8]) -> Result<()>,
+        key_of: &KeyOf<'_>,
+    ) -> Result<std::result::Result<PagedIndex, Key>> {
+        let pages = self.pages(slot).expect("the caller has looked").clone();
+        let storage = &self.core.storage;
+        let index = storage.disk_tables.make_index(&pages, id)?;
+        let mut build = IndexBuild::new(index, storage.budget().clone());
+        let (mut key, mut twice) = (Key::new(), None);
+        self.each_row(slot, |context, VisibleRow { row, primary, .. }| {
+            check(row)?;
+            key_of(row, primary, &mut key);
+            twice = build.push(&key, primary, &|| context.check())?.err();
+            Ok(twice.is_none())
+        })?;
+        match twice {
+            Some(key) => Ok(Err(key)),
+            None => build.finish(&|| self.check()),
+        }
+    }
+
     fn collect_entries(
         &mut self,
         slot: u32,
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<IndexEntries> {
-        let mut entries = IndexEntries::new(&self.core.storage);
+        let (mut entries, mut key) = (IndexEntries::new(self.core.storage.budget()), Key::new());
+        self.each_row(slot, |context, VisibleRow { row, primary, location, .. }| {
+            check(row)?;
+            key_of(row, primary, &mut key);
+            if entries.is_run_full(key.len()) {
+                context.check()?;
+                entries.end_run();
+            }
+            if entries.needs_memory(key.len()) && !entries.draw() {
+                context.at_bound(Some(slot), |_| entries.draw().then_some(()))?;
+            }
+            entries.push(&key, context.record_of(location));
+            Ok(true)
+        })?;
+        entries.end_run();
+        Ok(entries)
+    }
+
+    /// Gives each row of a table that this transaction has locked exclusively, as it sees it, in the order of the keys, until
+    /// `take` says that it is enough.
+    pub(super) fn each_row(
+        &mut self,
+        slot: u32,
+        mut take: impl FnMut(&mut Context, VisibleRow<'_>) -> Result<bool>,
+    ) -> Result<()> {
         let table = self.tables.shared(slot).clone();
-        let (mut body, mut key) = (Vec::new(), Key::new());
+        let mut body = Vec::new();
         let (which, all, direction, mut batch) =
             (WhichIndex::Primary, ScanRange::ALL, Direction::Forward, Batch::new());
         loop {
@@ -56,39 +110,37 @@ impl Context {
                 Guard::Leave,
                 &mut batch,
             )?;
-            for (entry, _) in batch.rows() {
+            for (primary, _) in batch.rows() {
                 self.key.clear();
-                self.key.extend_from_slice(entry);
+                self.key.extend_from_slice(primary);
                 let location = self.locate(slot)?;
                 if !self.read_at_into(slot, location, &mut body)? {
                     continue;
                 }
                 let row = &body[table.row_at()..];
-                check(row)?;
-                key_of(row, entry, &mut key);
-                if entries.is_run_full(key.len()) {
-                    self.check()?;
-                    entries.end_run();
+                if !take(self, VisibleRow { body: &body, row, primary, location })? {
+                    return Ok(());
                 }
-                if entries.needs_memory(key.len()) && !entries.draw() {
-                    self.at_bound(Some(slot), |_| entries.draw().then_some(()))?;
-                }
-                entries.push(&key, self.record_of(location));
             }
             self.check()?;
             if more == More::No {
-                break;
+                return Ok(());
             }
         }
-        entries.end_run();
-        Ok(entries)
     }
+}
+
+/// A row as a transaction sees it.
+pub(super) struct VisibleRow<'a> {
+    pub body: &'a [u8],
+    pub row: &'a [u8],
+    pub primary: &'a [u8],
+    pub location: CurrentLocation,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::IndexId;
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, IndexDef, Value};
     use crate::store::PUT_AT_ONCE;
@@ -189,7 +241,7 @@ mod tests {
         let entries = collect(&mut tx, &table).unwrap();
         let (canceller, mut taken) = (tx.canceller(), 0);
         let context = tx.context();
-        let stopped = entries.put(|| context.check(), &mut |_, _| {
+        let stopped = entries.put(|| context.check(), |_, _| {
             taken += 1;
             if taken == 2 * PUT_AT_ONCE {
                 canceller.cancel();

@@ -4,6 +4,9 @@
 //! `ROWS_BEFORE_LOAD` rows to the table by its packet, further rows go straight into this storage. The packet does not
 //! have these rows. They are in a load file, which a record of the packet names, and which is synced before the packet
 //! is pushed.
+//!
+//! Loaded rows of a disk-resident table are taken back only with the table. So while a savepoint is open that was made after the
+//! table, its rows go by the packet.
 
 use super::context::Context;
 use super::seek::SlotClaims;
@@ -34,10 +37,12 @@ impl Context {
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
         let Some(ddl) = &mut self.ddl else { return false };
         let table = self.tables.at(slot);
-        if table.store.pages().is_some() {
+        let heap = table.store.heap();
+        // A row in pages is taken back only with its table.
+        let last = self.savepoints.last().map_or(0, |savepoint| savepoint.ddl_changes);
+        if table.store.pages().is_some() && !ddl.is_made_since(heap, last) {
             return false;
         }
-        let heap = table.store.heap();
         if ddl.is_loaded(heap) {
             return true;
         }
@@ -63,6 +68,9 @@ impl Context {
         let written = self.packet_bytes().len();
         if written > self.room {
             return Err(self.too_large(written));
+        }
+        if self.pages(slot).is_some() {
+            return self.load_in_pages(slot);
         }
         self.check_room_for_runs()?;
         let length = self.body.len();

@@ -22,13 +22,25 @@ use crate::commit::write_set::{CurrentLocation, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
-use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
+use crate::row::{IndexDef, IntoKey, Key, Schema, WhichIndex, encode, primary_index_name, table_of_primary_index};
 use crate::store::{StoragePart, Table, TableParts, TableVersion};
 
 /// The versions of tables that a transaction defines may take this many times the bytes that its packet may
 /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)). Each change of a table keeps a version of
 /// its own until the transaction has ended, because writes and savepoints name it.
 const VERSIONS_PER_PACKET: usize = 4;
+
+/// Refuses a row that has a NULL in the primary key, or too long a key.
+pub(super) fn check_keys(schema: &Schema, row: &[u8]) -> Result<()> {
+    let key = schema.primary_key().unwrap_or_default();
+    match key.iter().find(|&&column| schema.slot(column).is_null(row)) {
+        Some(&column) => {
+            let column = schema.columns()[column].name.clone();
+            Err(Error::NotNull { table: schema.table().to_owned(), column })
+        }
+        None => schema.check_key_lengths(row),
+    }
+}
 
 impl Context {
     pub(super) fn ddl(&mut self) -> &mut DdlState {
@@ -100,7 +112,7 @@ impl Context {
     }
 
     /// Locks a table to change its definition.
-    fn take_table(&mut self, name: &str) -> Result<u32> {
+    pub(super) fn take_table(&mut self, name: &str) -> Result<u32> {
         let table = match self.made_table(name) {
             Some(table) => table?,
             None => self.core.storage.catalog.table(name)?,
@@ -131,7 +143,7 @@ impl Context {
         self.use_table(&table, LockMode::IntentExclusive)
     }
 
-    fn put_system_row(&mut self, row: &SystemRow) -> Result<()> {
+    pub(super) fn put_system_row(&mut self, row: &SystemRow) -> Result<()> {
         let slot = self.use_system(row.table)?;
         let mut bytes = std::mem::take(&mut self.other_body);
         bytes.clear();
@@ -141,7 +153,7 @@ impl Context {
         inserted
     }
 
-    fn delete_system_row(&mut self, row: &SystemRow) -> Result<()> {
+    pub(super) fn delete_system_row(&mut self, row: &SystemRow) -> Result<()> {
         let slot = self.use_system(row.table)?;
         row.key
             .as_slice()
@@ -193,14 +205,7 @@ impl Context {
                 return Err(Error::NameTaken { name: index.name.clone() });
             }
         }
-        if def.residence == Residence::Disk && self.core.commits.logging == Logging::Transaction {
-            let what = format!(
-                "the disk-resident table \"{}\" with logging transaction, since a call that runs again would not find it as it \
-                 was: use logging value",
-                def.name
-            );
-            return Err(Error::Unsupported { what });
-        }
+        self.check_residence(&def.name, def.residence)?;
         let description = Description::of(def, || self.core.storage.catalog.new_id())?;
         let version = Arc::new(self.build_empty(&description)?);
         if let Err(error) = system::rows(&description).iter().try_for_each(|row| self.put_system_row(row)) {
@@ -216,7 +221,7 @@ impl Context {
     }
 
     /// An empty table of this description.
-    fn build_empty(&mut self, description: &Description) -> Result<TableVersion> {
+    pub(super) fn build_empty(&mut self, description: &Description) -> Result<TableVersion> {
         match description.build(&self.core.storage.material()) {
             Err(Error::MemoryLimit { .. }) => {
                 self.at_bound(None, |context| description.build(&context.core.storage.material()).ok())
@@ -235,19 +240,8 @@ impl Context {
         Ok(())
     }
 
-    /// An error for what is not built for disk-resident tables.
-    fn check_in_memory(&self, slot: u32, what: &str) -> Result<()> {
-        match self.pages(slot) {
-            None => Ok(()),
-            Some(_) => {
-                let what = format!("{what} the disk-resident table \"{}\"", self.tables.at(slot).name());
-                Err(Error::Unsupported { what })
-            }
-        }
-    }
-
     /// Replaces the newest version of a table.
-    fn replace(
+    pub(super) fn replace(
         &mut self,
         old: Arc<TableVersion>,
         parts: TableParts,
@@ -279,7 +273,6 @@ impl Context {
     fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
         self.check_name_is_free(name)?;
         let slot = self.take_table(table)?;
-        self.check_in_memory(slot, "creating an index of")?;
         let old = self.tables.shared(slot).clone();
         let positions = columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
         check_index_count(table, old.schema.indexes().len() + 1)?;
@@ -288,12 +281,15 @@ impl Context {
             indexes.push(index.clone());
             old.schema.with_indexes(indexes).map(Arc::new)
         };
-        // The index takes its identifier once it is built: a refused index takes none.
-        let mut index = IndexDef { id: IndexId(0), name: name.to_owned(), columns: positions, unique };
+        // The index takes its identifier once it is built: a refused index takes none. In pages it has one from the first.
+        let in_pages = self.pages(slot).is_some();
+        let new_id = |context: &Context| context.core.storage.catalog.new_id().map(IndexId);
+        let id = if in_pages { new_id(self)? } else { IndexId(0) };
+        let mut index = IndexDef { id, name: name.to_owned(), columns: positions, unique };
         let schema = with(&index)?;
         let position = old.schema.indexes().len();
         let check = |row: &[u8]| schema.check_key_lengths(row);
-        let built = self.build_index(slot, &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
+        let built = self.build_index((slot, id), &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
             schema.index_key_of_row(position, row, primary, key);
         });
         let built = built?.map_err(|key| Error::DuplicateKey {
@@ -301,8 +297,14 @@ impl Context {
             index: name.to_owned(),
             key: schema.print_key(WhichIndex::Secondary(position), &key),
         })?;
-        index.id = IndexId(self.core.storage.catalog.new_id()?);
-        self.put_system_row(&system::index_row(old.id, &index))?;
+        if !in_pages {
+            index.id = new_id(self)?;
+        }
+        let made = |error| {
+            built.discard();
+            error
+        };
+        self.put_system_row(&system::index_row(old.id, &index)).map_err(made)?;
         let mut parts = old.parts();
         parts.schema = with(&index)?;
         parts.store.add_index(built.clone());
@@ -318,7 +320,6 @@ impl Context {
             return Err(Error::Unsupported { what });
         };
         let slot = self.take_table(&table)?;
-        self.check_in_memory(slot, "dropping an index of")?;
         let old = self.tables.shared(slot).clone();
         let mut indexes = old.schema.indexes().to_vec();
         let index = indexes.remove(position);
@@ -330,30 +331,41 @@ impl Context {
         Ok(())
     }
 
+    /// Refuses the residence that a table cannot have.
+    pub(super) fn check_residence(&self, table: &str, residence: Residence) -> Result<()> {
+        if residence == Residence::Memory || self.core.commits.logging != Logging::Transaction {
+            return Ok(());
+        }
+        let what = format!(
+            "the disk-resident table \"{table}\" with logging transaction, since a call that runs again would not find it as it \
+             was: use logging value"
+        );
+        Err(Error::Unsupported { what })
+    }
+
     /// Gives the rows another identity. Their bytes stay: a column that was nullable keeps its null bit, which is never
     /// set from now on.
     fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         let slot = self.take_table(table)?;
-        self.check_in_memory(slot, "adding a primary key to")?;
         let old = self.tables.shared(slot).clone();
         if old.schema.primary_key().is_some() {
             let reason = "it has a primary key already".to_owned();
             return Err(Error::BadDefinition { name: table.to_owned(), reason });
         }
         let mut description = Description::of_version(&old);
-        self.delete_system_row(&system::primary_row(&description))?;
         let key: Vec<usize> =
             columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
         description.primary_key = Some(key.clone());
+        if self.pages(slot).is_some() {
+            // A row lies where its key is.
+            description.primary_id = IndexId(self.core.storage.catalog.new_id()?);
+            return self.rewrite(slot, description);
+        }
+        self.delete_system_row(&system::primary_row(&Description::of_version(&old)))?;
         let schema = Arc::new(description.schema()?);
-        let check = |row: &[u8]| match key.iter().find(|&&column| schema.slot(column).is_null(row)) {
-            Some(&column) => {
-                let column = schema.columns()[column].name.clone();
-                Err(Error::NotNull { table: table.to_owned(), column })
-            }
-            None => schema.check_key_lengths(row),
-        };
-        let built = self.build_index(slot, &check, &|row: &[u8], _: &[u8], key: &mut Key| {
+        let check = |row: &[u8]| check_keys(&schema, row);
+        let unnamed = (slot, IndexId(0));
+        let built = self.build_index(unnamed, &check, &|row: &[u8], _: &[u8], key: &mut Key| {
             schema.primary_key_of_row(row, 0, key);
         });
         let built = built?.map_err(|key| Error::DuplicateKey {
@@ -370,7 +382,7 @@ impl Context {
         let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
         // Entries of a non-unique index end in the primary key, which has changed.
         for position in 0..schema.indexes().len() {
-            let secondary = self.build_index(slot, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
+            let secondary = self.build_index(unnamed, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
                 let mut primary = Key::new();
                 schema.primary_key_of_row(row, 0, &mut primary);
                 schema.index_key_of_row(position, row, &primary, key);
@@ -491,6 +503,17 @@ impl Transaction<'_> {
     /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for the index of a primary key.
     pub fn drop_index(&mut self, name: &str) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.drop_index(name)))
+    }
+
+    /// Moves a table to memory, or to the disk. It is locked exclusively meanwhile. Its rows are copied, so there has to be room for
+    /// both copies until the commit; more than a few hundred rows go to a load file as well, which stays until the
+    /// checkpoints no longer need it. A table that has the residence stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; [`Error::MemoryLimit`] if memory has no room for the rows; [`Error::Unsupported`] for the disk with
+    /// [`Logging::Transaction`], and for an entry of an index that no page has room for; [`Error::WriteSetTooLarge`]; those of the disk.
+    pub fn set_residence(&mut self, table: &str, residence: Residence) -> Result<()> {
+        self.operate(|context| context.ddl_step(|context| context.set_residence(table, residence)))
     }
 
     /// Gives a primary key to a table without one. Its columns take no NULL from then on. Rows that this transaction

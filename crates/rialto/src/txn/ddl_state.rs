@@ -28,8 +28,8 @@ pub(crate) struct DdlState {
     by_index: HashMap<String, TableId>,
     /// The tables that the changes drop.
     dropped: HashSet<TableId>,
-    /// The storage that the changes make, which no other transaction sees.
-    private: HashSet<HeapId>,
+    /// The storage that the changes make, which no other transaction sees, and which change makes it.
+    private: HashMap<HeapId, usize>,
     /// Loads in the order of their records in the packet.
     loads: Vec<TableLoad>,
     /// The storage of these loads.
@@ -186,11 +186,12 @@ impl DdlState {
     /// Notes a change.
     pub(super) fn push(&mut self, change: DdlChange) {
         self.bytes += change.bytes();
-        self.private.extend(change.made_heap());
+        let nth = self.changes.len();
+        self.private.extend(change.made_heap().map(|heap| (heap, nth)));
         if let DdlChange::Drop(old) = &change {
             self.dropped.insert(old.id);
         }
-        let (version, nth) = (change.version(), self.changes.len());
+        let version = change.version();
         self.by_name.entry(version.name().to_owned()).or_default().push(nth);
         self.by_table.entry(version.id).or_default().push(nth);
         let (old, new) = change.versions();
@@ -308,7 +309,12 @@ impl DdlState {
 
     /// Whether no other transaction sees this heap.
     pub(super) fn is_private(&self, heap: HeapId) -> bool {
-        self.private.contains(&heap)
+        self.private.contains_key(&heap)
+    }
+
+    /// Whether this heap is made by one of the changes from this one on.
+    pub(super) fn is_made_since(&self, heap: HeapId, change: usize) -> bool {
+        self.private.get(&heap).is_some_and(|&made| made >= change)
     }
 
     /// Makes the DDL visible; the writes are applied, and the locks are still held.

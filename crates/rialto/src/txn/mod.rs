@@ -52,6 +52,7 @@ mod prefetch;
 mod read;
 pub(crate) mod releases;
 pub(crate) mod retries;
+mod rewrite;
 mod rows;
 pub(crate) mod runs;
 mod savepoint;

@@ -63,6 +63,25 @@ impl Context {
         if indexed { self.add_secondary_entries(slot, None, record) } else { Ok(()) }
     }
 
+    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into a table that no other transaction sees.
+    pub(super) fn load_in_pages(&mut self, slot: u32) -> Result<()> {
+        let table = self.tables.at(slot);
+        let entry = |position| {
+            let mut entry = Key::new();
+            self.secondary_key(slot, position, None, &mut entry);
+            entry
+        };
+        let entries: Vec<Key> = (0..table.schema.indexes().len()).map(entry).collect();
+        match pages_of(table).load(&self.page_access, &self.key, &self.body, &entries)? {
+            Ok(()) => Ok(()),
+            Err(position) if self.is_taken(slot, position, &entries[position])? => {
+                Err(self.duplicate(slot, WhichIndex::Secondary(position), &entries[position]))
+            }
+            // Another row of this transaction gives the key up, at the commit.
+            Err(_) => self.insert_new_in_pages(slot),
+        }
+    }
+
     /// Puts a placeholder for the row of the last write into the primary tree. Waits while another transaction has read an
     /// interval that its key falls into.
     fn enter_row(&mut self, slot: u32, record: RowLocation, length: usize) -> Result<()> {

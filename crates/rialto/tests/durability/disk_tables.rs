@@ -117,6 +117,100 @@ fn change(
     Ok(())
 }
 
+/// Fills a table with more rows than go by the packet, where its storage is the transaction's own.
+fn load(
+    tx: &mut Transaction<'_>,
+    table: &Table,
+    random: &mut Random,
+    rows: &mut TableModel,
+) -> Result<(), Error> {
+    let first = if rows.is_empty() { 1_000 } else { rows.keys().max().unwrap().max(&1_000) + 1 };
+    for key in first..first + 200 + random.below(300) as i32 {
+        let (part, length) = (random.below(5) as i32, if random.chance(1, 50) { 30_000 } else { 20 });
+        let text = "y".repeat(random.below(length) as usize);
+        tx.insert(
+            table,
+            &[Value::Int4(key), Value::Int4(part), Value::Int4(key), Value::Text(text.clone())],
+        )?;
+        rows.insert(key, (part, key, text));
+        if random.chance(1, 50) {
+            let key = *rows.keys().nth(random.below(rows.len() as u64) as usize).unwrap();
+            assert!(tx.delete(table, key)?);
+            rows.remove(&key);
+        }
+    }
+    Ok(())
+}
+
+/// Changes the definition of a table, or its storage; sometimes it takes that back.
+fn redefine(
+    tx: &mut Transaction<'_>,
+    name: &str,
+    random: &mut Random,
+    rows: &mut TableModel,
+) -> Result<(), Error> {
+    let (savepoint, before) = (random.chance(1, 3).then(|| tx.savepoint()), rows.clone());
+    let table = tx.table(name)?;
+    match random.below(6) {
+        0 | 1 => {
+            let column = ["part", "code"][random.below(2) as usize];
+            let index = format!("{name}_by_{column}");
+            match table.schema().indexes().iter().any(|known| known.name == index) {
+                true => tx.drop_index(&index)?,
+                false => tx.create_index(name, &index, &[column], column == "code")?,
+            }
+        }
+        2 | 3 => {
+            tx.set_residence(name, [Residence::Disk, Residence::Memory][random.below(2) as usize])?;
+        }
+        4 => {
+            tx.truncate(&table)?;
+            rows.clear();
+            let table = tx.table(name)?;
+            load(tx, &table, random, rows)?;
+        }
+        _ => {
+            tx.drop_table(name)?;
+            rows.clear();
+            let without_key = TableDef { primary_key: None, ..definition(name) };
+            let table = tx.create_table(&without_key)?;
+            if random.chance(1, 2) {
+                load_without_key(tx, &table, random, rows)?;
+            }
+            tx.add_primary_key(name, &["id"])?;
+            let table = tx.table(name)?;
+            for _ in 0..random.below(5) {
+                change(tx, &table, random, rows)?;
+            }
+        }
+    }
+    if let Some(savepoint) = savepoint {
+        match random.chance(1, 2) {
+            true => {
+                tx.rollback_to(&savepoint)?;
+                *rows = before;
+            }
+            false => tx.release_savepoint(savepoint)?,
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a table that has no key yet.
+fn load_without_key(
+    tx: &mut Transaction<'_>,
+    table: &Table,
+    random: &mut Random,
+    rows: &mut TableModel,
+) -> Result<(), Error> {
+    for key in 1_000..1_000 + random.below(600) as i32 {
+        let text = "z".repeat(random.below(60) as usize);
+        tx.insert(table, &[Value::Int4(key), Value::Int4(1), Value::Int4(key), Value::Text(text.clone())])?;
+        rows.insert(key, (1, key, text));
+    }
+    Ok(())
+}
+
 fn contents(db: &Database) -> Model {
     let mut model = Model::new();
     for name in NAMES {
@@ -130,7 +224,7 @@ fn contents(db: &Database) -> Model {
                 rows.insert(row.get_i32(0)?, (row.get_i32(1)?, row.get_i32(2)?, text));
                 Ok(ControlFlow::Continue(()))
             })?;
-            for index in 0..2 {
+            for index in 0..table.schema().indexes().len() {
                 let scan = Scan { index: WhichIndex::Secondary(index), ..Scan::all() };
                 tx.scan(&table, &scan, |_, row| {
                     let found = (row.get_i32(1)?, row.get_i32(2)?);
@@ -143,7 +237,8 @@ fn contents(db: &Database) -> Model {
             Ok(())
         })
         .unwrap();
-        assert_eq!(entries, 2 * rows.len(), "{name}: entries of the indexes");
+        let indexes = table.schema().indexes().len();
+        assert_eq!(entries, indexes * rows.len(), "{name}: entries of {indexes} indexes");
         assert_eq!(table.rows_estimate(), rows.len() as u64, "{name}: the count of rows");
         model.insert(name, rows);
     }
@@ -176,6 +271,7 @@ fn change_some(tx: &mut Transaction<'_>, random: &mut Random, now: &mut Model) -
                 tx.truncate(&table)?;
                 now.insert(name, BTreeMap::new());
             }
+            (true, 2..12) => redefine(tx, name, random, now.get_mut(name).unwrap())?,
             (true, _) => {
                 let table = tx.table(name)?;
                 change(tx, &table, random, now.get_mut(name).unwrap())?;
@@ -252,23 +348,23 @@ fn tables_of_both_kinds_survive_crashes_together() {
 }
 
 #[test]
-fn what_is_not_built_for_disk_resident_tables_is_refused() {
+fn transaction_logging_is_refused_beside_disk_resident_tables() {
     let disk = FaultyDisk::new(1);
     let db = Database::open_on(disk.clone(), Options::default()).unwrap();
     db.transact(|tx| tx.create_table(&definition("on_disk"))).unwrap();
-    let refused = |outcome: Result<(), Error>, what: &str| match outcome {
-        Err(Error::Unsupported { what: found }) => assert_eq!(found, what),
-        other => panic!("{what}: {other:?}"),
-    };
-    refused(
-        db.transact(|tx| tx.create_index("on_disk", "by_text", &["text"], false)),
-        "creating an index of the disk-resident table \"on_disk\"",
-    );
     db.close().unwrap();
     let options = Options { logging: Logging::Transaction, ..Options::default() };
     let options = Options { checkpoint: Checkpointing::TransactionCopyOnUpdate, ..options };
-    let Err(error) = Database::open_on(disk, options) else { panic!("it is refused") };
+    let Err(error) = Database::open_on(disk.clone(), options.clone()) else { panic!("it is refused") };
     assert!(error.to_string().contains("a call that runs again would not find them"), "{error}");
+
+    let db = Database::open_on(disk.clone(), Options::default()).unwrap();
+    db.transact(|tx| tx.set_residence("on_disk", Residence::Memory)).unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, options).unwrap();
+    let moved = db.transact(|tx| tx.set_residence("on_disk", Residence::Disk));
+    let Err(Error::Unsupported { what }) = moved else { panic!("it is refused: {moved:?}") };
+    assert!(what.starts_with("the disk-resident table \"on_disk\" with logging transaction"), "{what}");
 }
 
 /// Transactions with checkpoints between them, until the disk is down. Gives the rows after the last commit that was
@@ -285,6 +381,9 @@ fn until_down(disk: &Arc<FaultyDisk>, seed: u64) -> (Model, Option<Model>) {
                 if !now.contains_key(name) {
                     tx.create_table(&definition(name))?;
                     now.insert(name, BTreeMap::new());
+                }
+                if random.chance(1, 12) {
+                    redefine(tx, name, &mut random, now.get_mut(name).unwrap())?;
                 }
                 let table = tx.table(name)?;
                 for _ in 0..random.below(5) {
@@ -654,4 +753,110 @@ fn a_transaction_that_claims_all_pages_is_refused() {
         assert_eq!(db.transact(|tx| update(tx, id)), Ok(true));
     }
     db.checkpoint().unwrap();
+}
+
+/// One transaction fills a table that is several times as large as the memory for pages and as its write set may be, gives it an
+/// index, and moves it. What redo makes of that is the same, and what is taken back leaves no page.
+#[test]
+fn a_transaction_may_fill_a_table_that_is_larger_than_memory() {
+    const ROWS: i32 = 40_000;
+    let mut disk = FaultyDisk::new(17);
+    let options = Options {
+        memory_bytes: 64 << 20,
+        page_bytes: 4096,
+        write_set_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        ..quiet()
+    };
+    let open = |disk: &Arc<FaultyDisk>| Database::open_on(disk.clone(), options.clone()).unwrap();
+    let mut db = open(&disk);
+    let fill = |tx: &mut Transaction<'_>| {
+        let table = tx.create_table(&TableDef { indexes: Vec::new(), ..definition("on_disk") })?;
+        (0..ROWS).try_for_each(|n| {
+            let id = (i64::from(n) * 7_919 % i64::from(ROWS)) as i32;
+            let text = Value::Text("x".repeat(200 + if n % 1_000 == 0 { 20_000 } else { 0 }));
+            tx.insert(&table, &[Value::Int4(id), Value::Int4(id % 5), Value::Int4(ROWS - id), text])
+        })
+    };
+    let index = |tx: &mut Transaction<'_>| tx.create_index("on_disk", "by_code", &["code"], true);
+    // What is taken back is given back.
+    let mut tx = db.begin().unwrap();
+    fill(&mut tx).unwrap();
+    index(&mut tx).unwrap();
+    tx.abort().unwrap();
+    let spend = |db: &Database| {
+        db.transact(|tx| tx.create_table(&definition("in_memory")).map(drop)).unwrap();
+        db.checkpoint().unwrap();
+        db.transact(|tx| tx.drop_table("in_memory")).unwrap();
+        db.checkpoint().unwrap();
+    };
+    (0..2).for_each(|_| spend(&db));
+    let pages = db.metrics().pages;
+    assert!(pages.pages == 0 && pages.used_bytes < 100_000, "{pages:?}");
+
+    db.transact(fill).unwrap();
+    let pages = db.metrics().pages;
+    assert!(pages.pages * pages.page_bytes > 2 * options.cache_bytes, "{pages:?}");
+    let model = contents(&db);
+    assert_eq!(model["on_disk"].len(), ROWS as usize);
+    let steps: [(&str, &dyn Fn(&mut Transaction<'_>) -> Result<(), Error>); 6] = [
+        ("filled", &|_| Ok(())),
+        ("indexed", &index),
+        ("moved to memory", &|tx| tx.set_residence("on_disk", Residence::Memory)),
+        ("moved to the disk", &|tx| tx.set_residence("on_disk", Residence::Disk)),
+        ("without its index", &|tx| tx.drop_index("by_code")),
+        ("with another index", &|tx| tx.create_index("on_disk", "by_part", &["part"], false)),
+    ];
+    for (step, (what, work)) in steps.into_iter().enumerate() {
+        db.transact(work).unwrap();
+        if step == 2 {
+            db.checkpoint().unwrap();
+        }
+        assert_same(&contents(&db), &model, what);
+        disk.crash();
+        drop(db);
+        disk = disk.restart();
+        let as_disk: Arc<dyn Disk> = disk.clone();
+        let report = check::check(&as_disk, 64 << 20, 2).unwrap();
+        assert!(report.is_sound(), "{what}: {report}");
+        db = open(&disk);
+        assert_same(&contents(&db), &model, &format!("{what}, opened"));
+    }
+    (0..2).for_each(|_| spend(&db));
+    let (pages, file) = (db.metrics().pages, db.metrics().pages.file_bytes);
+    assert!(pages.used_bytes < 4 * pages.pages * pages.page_bytes / 2, "{pages:?}, {file} bytes");
+}
+
+/// A refused index or move leaves nothing, and the transaction goes on.
+#[test]
+fn a_refused_definition_of_a_disk_resident_table_leaves_nothing() {
+    let disk = FaultyDisk::new(19);
+    let db = filled(&disk, Options { memory_bytes: 8 << 20, page_bytes: 4096, ..quiet() }, 15_000);
+    db.transact(|tx| tx.drop_table("in_memory")).unwrap();
+    let model = contents(&db);
+    let settle = || {
+        db.checkpoint().unwrap();
+        db.transact(|tx| tx.create_table(&definition("in_memory")).map(drop)).unwrap();
+        db.checkpoint().unwrap();
+        db.transact(|tx| tx.drop_table("in_memory")).unwrap();
+        db.checkpoint().unwrap();
+    };
+    settle();
+    let before = db.metrics().pages.pages;
+    db.transact(|tx| {
+        let twice = tx.create_index("on_disk", "twice", &["part"], true);
+        assert!(matches!(&twice, Err(Error::DuplicateKey { key, .. }) if key.contains('(')), "{twice:?}");
+        let missing = tx.create_index("on_disk", "missing", &["nothing"], true);
+        assert!(matches!(missing, Err(Error::NoSuchColumn { .. })), "{missing:?}");
+        Ok(())
+    })
+    .unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.canceller().cancel();
+    let cancelled = tx.create_index("on_disk", "again", &["text"], false);
+    assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
+    drop(tx);
+    settle();
+    assert_eq!(db.metrics().pages.pages, before);
+    assert_same(&contents(&db), &model, "afterwards");
 }

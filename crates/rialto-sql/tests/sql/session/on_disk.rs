@@ -39,13 +39,58 @@ fn a_transaction_uses_tables_on_disk_and_in_memory() {
     assert_eq!(duplicate.sqlstate, SqlState::UniqueViolation);
     run(&mut session, "truncate old");
     assert_eq!(run(&mut session, "select count(*) from old"), [["0"]]);
-    let not_built = refused(&mut session, "create index on old (what)");
-    assert_eq!(not_built.sqlstate, SqlState::FeatureNotSupported);
-    assert!(not_built.message.contains("disk-resident table \"old\""), "{}", not_built.message);
     let wrong = refused(&mut session, "create table t (a int) with (residence = 'tape')");
     assert_eq!(wrong.sqlstate, SqlState::InvalidParameterValue);
     assert!(wrong.message.contains("expected \"memory\" or \"disk\", found \"tape\""), "{}", wrong.message);
     run(&mut session, "drop table old");
+}
+
+/// A table gets indexes and its key after its rows, and moves from one residence to the other.
+#[test]
+fn a_table_is_filled_indexed_and_moved() {
+    let mut session = Session::new(database(), "someone", "here");
+    let refused = |session: &mut Session, sql: &str| try_run(session, sql, &[]).unwrap_err();
+    run(&mut session, "create table t (id int, part int, what text) with (residence = 'disk')");
+    run(&mut session, "insert into t select n, n / 4, 'n' || n from generate_series(1, 2000) n");
+    run(&mut session, "alter table t add primary key (id)");
+    run(&mut session, "create index on t (part)");
+    run(&mut session, "create unique index by_what on t (what)");
+    let all = |session: &mut Session| {
+        assert_eq!(run(session, "select count(*) from t"), [["2000"]]);
+        assert_eq!(run(session, "select what from t where id = 77"), [["n77"]]);
+        assert_eq!(
+            run(session, "select id from t where part = 20 order by id"),
+            [["80"], ["81"], ["82"], ["83"]]
+        );
+        assert_eq!(run(session, "select id from t where what = 'n1999'"), [["1999"]]);
+        let duplicate = try_run(session, "insert into t values (3000, 1, 'n5')", &[]).unwrap_err();
+        assert_eq!(duplicate.sqlstate, SqlState::UniqueViolation);
+    };
+    all(&mut session);
+    for residence in ["'memory'", "memory", "'disk'", "DISK"] {
+        run(&mut session, &format!("alter table t set (residence = {residence})"));
+        all(&mut session);
+    }
+    run(&mut session, "begin");
+    run(&mut session, "update t set part = 20 where id = 5");
+    run(&mut session, "alter table t set (residence = memory)");
+    run(&mut session, "update t set part = 20 where id = 6");
+    assert_eq!(run(&mut session, "select count(*) from t where part = 20"), [["6"]]);
+    run(&mut session, "rollback");
+    all(&mut session);
+    let twice = refused(&mut session, "create unique index on t (part)");
+    assert_eq!(twice.sqlstate, SqlState::UniqueViolation);
+    run(&mut session, "drop index by_what");
+    run(&mut session, "insert into t values (3000, 1, 'n5')");
+    for (sql, state) in [
+        ("alter table t set (residence = 'tape')", SqlState::InvalidParameterValue),
+        ("alter table t set (fillfactor = 50)", SqlState::FeatureNotSupported),
+        ("alter table t set logged", SqlState::FeatureNotSupported),
+        ("alter table t set (residence)", SqlState::SyntaxError),
+        ("alter table nothing set (residence = 'disk')", SqlState::UndefinedTable),
+    ] {
+        assert_eq!(refused(&mut session, sql).sqlstate, state, "{sql}");
+    }
 }
 
 /// Statements have stages: alone, and in blocks. What they read under locks they have read ahead.

@@ -1,8 +1,8 @@
 //! Load files: the rows of a bulk load, as images of the segments that it filled.
 //!
-//! A load into a table that the same transaction created or truncated puts its rows straight into segments. The packet
-//! names a file of their images, which is written and synced before the packet is pushed. Redo puts the rows of the
-//! file into the table with the packet's place. The file stays until no checkpoint that may be read needs it.
+//! A load into a table that the same transaction created or truncated puts its rows straight into segments, or into the pages of a
+//! disk-resident table. The packet names a file of the segments' images (rows of pages are gathered in segments for it), which is
+//! written and synced before the packet is pushed. Redo puts the rows of the file into the table with the packet's place. The file stays until no checkpoint that may be read needs it.
 //!
 //! The packet names the file by its number and by its digest. Two lives of one database that began as copies of one
 //! directory give different loads the same numbers; the digest tells their files apart.
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 use crate::store::Budget;
-use crate::store::memory::{Heap, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::memory::{Heap, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
 
 const MAGIC: &[u8; 8] = b"RIALTOLD";
 const VERSION: u32 = 2;
@@ -97,33 +97,124 @@ pub(crate) fn write_load_file(
     number: u64,
     heap: &Heap,
 ) -> DiskResult<u64> {
-    let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
-    // A load that was not committed before a crash may have left a file of this number.
-    file.set_length(0)?;
-    let owned = heap.owned();
-    let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-    let seed = seed(database_id, number);
-    let mut digest = Xxh3::with_seed(seed);
-    for (position, &id) in owned.iter().enumerate() {
-        let (heap, used) = heap.segments().copy_out(id, &mut buffer);
-        let header = ImageHeader { heap, segment: id.0, used, sequence: position as u64 };
-        let sealed = image::seal(&mut buffer, &header, seed);
-        digest.update(&sealed.checksum.to_le_bytes());
-        file.write_at(sealed.bytes, offset_of(position))?;
+    let mut writer = LoadFileWriter::create(disk, database_id, number, heap.id())?;
+    for &id in &heap.owned() {
+        writer.segment(heap.segments(), id)?;
     }
-    let digest = digest.digest();
-    let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
-    block[..8].copy_from_slice(MAGIC);
-    block[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    block[12..16].copy_from_slice(&(owned.len() as u32).to_le_bytes());
-    block[16..32].copy_from_slice(&database_id.to_le_bytes());
-    block[32..40].copy_from_slice(&number.to_le_bytes());
-    block[40..44].copy_from_slice(&heap.id().0.to_le_bytes());
-    set_digest(&mut block, digest);
-    file.write_at(&block, 0)?;
-    file.sync()?;
-    disk.sync_directory()?;
-    Ok(digest)
+    writer.finish(disk)
+}
+
+/// Writes a load file.
+pub(crate) struct LoadFileWriter {
+    file: Arc<dyn File>,
+    database_id: u128,
+    number: u64,
+    heap: HeapId,
+    buffer: AlignedBuffer,
+    images: usize,
+    digest: Xxh3,
+}
+
+impl LoadFileWriter {
+    /// Begins the load file of this number, with rows of this heap.
+    pub fn create(
+        disk: &dyn Disk,
+        database_id: u128,
+        number: u64,
+        heap: HeapId,
+    ) -> DiskResult<LoadFileWriter> {
+        let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
+        // A load that was not committed before a crash may have left a file of this number.
+        file.set_length(0)?;
+        let (buffer, digest) = (
+            AlignedBuffer::zeroed(SEGMENT_BYTES),
+            Xxh3::with_seed(seed(database_id, number)),
+        );
+        Ok(LoadFileWriter { file, database_id, number, heap, buffer, images: 0, digest })
+    }
+
+    /// Writes the image of a segment.
+    pub fn segment(&mut self, segments: &Segments, id: SegmentId) -> DiskResult<()> {
+        let (heap, used) = segments.copy_out(id, &mut self.buffer);
+        let header = ImageHeader { heap, segment: id.0, used, sequence: self.images as u64 };
+        let sealed = image::seal(&mut self.buffer, &header, seed(self.database_id, self.number));
+        self.digest.update(&sealed.checksum.to_le_bytes());
+        self.file.write_at(sealed.bytes, offset_of(self.images))?;
+        self.images += 1;
+        Ok(())
+    }
+
+    /// Makes the file durable, and gives its digest.
+    pub fn finish(self, disk: &dyn Disk) -> DiskResult<u64> {
+        let digest = self.digest.digest();
+        let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
+        block[..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[12..16].copy_from_slice(&(self.images as u32).to_le_bytes());
+        block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
+        block[32..40].copy_from_slice(&self.number.to_le_bytes());
+        block[40..44].copy_from_slice(&self.heap.0.to_le_bytes());
+        set_digest(&mut block, digest);
+        self.file.write_at(&block, 0)?;
+        self.file.sync()?;
+        disk.sync_directory()?;
+        Ok(digest)
+    }
+}
+
+/// Writes rows that lie in no segment to a load file: they are gathered in a segment of its own.
+pub(crate) struct RowsToLoadFile {
+    writer: LoadFileWriter,
+    /// Has one segment at a time.
+    gathering: Heap,
+}
+
+impl RowsToLoadFile {
+    /// As [`LoadFileWriter::create`].
+    pub fn create(disk: &dyn Disk, database_id: u128, number: u64, heap: HeapId) -> Result<RowsToLoadFile> {
+        let writer = LoadFileWriter::create(disk, database_id, number, heap)?;
+        let segments = one_segment(&load_file_name(number))?;
+        Ok(RowsToLoadFile { writer, gathering: Heap::new(Arc::new(segments), heap, 100) })
+    }
+
+    /// Adds a row with this body.
+    pub fn push(&mut self, body: &[u8]) -> Result<()> {
+        let record = match self.gathering.allocate(0, body.len(), &mut Unclaimed) {
+            Some(record) => record,
+            None => {
+                self.write_gathered()?;
+                self.gathering
+                    .allocate(0, body.len(), &mut Unclaimed)
+                    .expect("an empty segment has room for a row")
+            }
+        };
+        self.gathering.segments().write(record, body, Lsn::ZERO);
+        Ok(())
+    }
+
+    fn write_gathered(&mut self) -> Result<()> {
+        for &id in &self.gathering.owned() {
+            self.writer.segment(self.gathering.segments(), id)?;
+        }
+        self.gathering.clear();
+        Ok(())
+    }
+
+    /// As [`LoadFileWriter::finish`].
+    pub fn finish(mut self, disk: &dyn Disk) -> Result<u64> {
+        self.write_gathered()?;
+        Ok(self.writer.finish(disk)?)
+    }
+}
+
+/// Memory for one segment.
+fn one_segment(for_file: &str) -> Result<Segments> {
+    Segments::reserve(Arc::new(Budget::new(SEGMENT_BYTES as u64))).map_err(|error| Error::Io {
+        file: for_file.to_owned(),
+        offset: 0,
+        operation: "reserving memory for a segment".to_owned(),
+        cause: error.to_string(),
+    })
 }
 
 /// Completes a header with the digest and its checksum.
@@ -260,13 +351,7 @@ impl LoadFileReader {
 
     /// Gives each row's body in turn, with the offset of its slot in the file.
     pub fn for_each_row(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let arena = Arc::new(Budget::new(SEGMENT_BYTES as u64));
-        let scratch = Segments::reserve(arena).map_err(|error| Error::Io {
-            file: self.file.name().to_owned(),
-            offset: 0,
-            operation: "reserving memory for a segment".to_owned(),
-            cause: error.to_string(),
-        })?;
+        let scratch = one_segment(self.file.name())?;
         let id = SegmentId(0);
         scratch.adopt(id, self.heap);
         let mut bytes = vec![0; SEGMENT_BYTES];
@@ -310,7 +395,6 @@ impl LoadFileReader {
 mod tests {
     use super::*;
     use crate::io::MemoryDisk;
-    use crate::store::memory::Unclaimed;
 
     fn heap_of_rows(count: u32) -> Heap {
         let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(16 << 20))).unwrap());

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
+use super::paged_index::{GoneTrees, PagedIndex};
 use super::paged_table::PagedTable;
 use super::published::{PublishedAt, PublishedTable};
 use crate::error::Result;
@@ -64,8 +65,8 @@ pub(crate) struct DiskTables {
     state: Mutex<DiskTablesState>,
     /// Whether there are any, or were since the database was opened.
     are_there: AtomicBool,
-    /// Tables that nothing uses any more. Their pages are freed between commits, since that reads them.
-    gone: Arc<Mutex<Vec<PagedTable>>>,
+    /// Tables and indexes that nothing uses any more. Their pages are freed between commits, since that reads them.
+    gone: Arc<Mutex<Vec<GoneTrees>>>,
 }
 
 #[derive(Default)]
@@ -182,14 +183,15 @@ impl DiskTables {
         self.options.is_read_only
     }
 
-    /// The table with this storage, or an empty one with these indexes.
+    /// Makes an empty table with this storage, and these indexes. (What a checkpoint has of a table with this storage was of a
+    /// transaction in progress, which redo does again.)
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn find_or_make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
+    pub fn make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
         let mut state = self.state.lock();
-        if let Some(table) = state.tables.get(&heap) {
-            return Ok(table.clone());
+        if let Some(table) = state.tables.remove(&heap) {
+            table.free();
         }
         let store = match &state.store {
             Some(store) => store.clone(),
@@ -212,6 +214,17 @@ impl DiskTables {
         Ok(table)
     }
 
+    /// Makes an empty index of this identifier over the rows of a table.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn make_index(&self, table: &PagedTable, id: IndexId) -> Result<PagedIndex> {
+        // No checkpoint is cut meanwhile.
+        let state = self.state.lock();
+        let store = state.store.as_ref().expect("there is a table");
+        table.make_index(&**store, id)
+    }
+
     /// Lets go of all tables but those with this storage: an opening has found that no table has theirs.
     pub fn keep_only(&self, is_kept: impl Fn(HeapId) -> bool) {
         let state = self.state.lock();
@@ -220,16 +233,28 @@ impl DiskTables {
 
     /// Whether there are any.
     pub fn has_tables(&self) -> bool {
-        let gone: Vec<HeapId> = self.gone.lock().iter().map(PagedTable::heap).collect();
+        let heap = |gone: &GoneTrees| match gone {
+            GoneTrees::Table(table) => Some(table.heap()),
+            GoneTrees::Index(_) => None,
+        };
+        let gone: Vec<HeapId> = self.gone.lock().iter().filter_map(heap).collect();
         self.state.lock().tables.keys().any(|heap| !gone.contains(heap))
     }
 
-    /// Frees the pages of tables that are gone.
+    /// Frees the pages of tables and indexes that are gone.
     pub fn free_gone(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
-        let is_known = |table: &PagedTable| self.state.lock().tables.remove(&table.heap()).is_some();
-        let known: Vec<PagedTable> = gone.into_iter().filter(is_known).collect();
-        known.iter().for_each(PagedTable::free);
+        for gone in gone {
+            match gone {
+                GoneTrees::Table(table) => {
+                    let is_known = self.state.lock().tables.remove(&table.heap()).is_some();
+                    if is_known {
+                        table.free();
+                    }
+                }
+                GoneTrees::Index(index) => index.free(),
+            }
+        }
     }
 
     /// What has happened to the pages; `None` if there are none.

@@ -2,8 +2,8 @@
 //!
 //! The note `docs/decisions/2026-11-28-pages-are-nodes-of-the-index-tree.md` has the reasons.
 //!
-//! - [`disk_tables`]: the disk-resident tables of a database; [`paged_table`]: the trees of one of them; [`paged_tree`]: a tree
-//!   of pages, whose operations fetch what is missing;
+//! - [`disk_tables`]: the disk-resident tables of a database; [`paged_table`]: the trees of one of them; [`paged_index`]: that of
+//!   a secondary index, and [`index_build`] fills a new one; [`paged_tree`]: a tree of pages, whose operations fetch what is missing;
 //! - [`page_access`]: how the operations of a transaction reach pages;
 //! - [`page_store`]: the pages of a database, whatever their size;
 //! - [`pool`]: the pages in memory, and how they come and go; [`frames`]: their memory; [`replacement`]: which of them
@@ -18,11 +18,13 @@ mod disk_tables;
 mod file_space;
 mod frames;
 mod image;
+mod index_build;
 mod long_body;
 mod page_access;
 mod page_file;
 mod page_map;
 mod page_store;
+mod paged_index;
 mod paged_table;
 mod paged_tree;
 mod pool;
@@ -32,10 +34,12 @@ mod replacement;
 pub(crate) use self::disk_tables::{
     CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
 };
+pub(crate) use self::index_build::IndexBuild;
 pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageMode};
 pub(crate) use self::page_file::PAGE_FILE;
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
+pub(crate) use self::paged_index::PagedIndex;
 pub(crate) use self::paged_table::{EnteredInPages, LeafEnds, PagedTable};
 pub(crate) use self::published::PublishedAt;
 

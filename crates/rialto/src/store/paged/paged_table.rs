@@ -30,39 +30,28 @@ use parking_lot::Mutex;
 use super::long_body::{LongBody, PART_KEY_BYTES, part_key};
 use super::page_access::PageAccess;
 use super::page_store::PageStore;
+use super::paged_index::{GoneTrees, IndexTree, PagedIndex, TableTrees};
 use super::paged_tree::{LatchedEntry, RowTree};
 use super::published::PublishedTable;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn};
-use crate::row::WhichIndex;
+use crate::row::{Key, WhichIndex};
 use crate::store::tree::{
     Admit, Batch, Direction, EntryMarks, Guard, InsertRow, Leaf, More, NewRow, ScanRange, parts_of_taken_over,
 };
 use crate::store::{Followed, RowLocation};
 
-/// The trees of a table.
+/// The trees of a version of a table.
 #[derive(Clone)]
 pub(crate) struct PagedTable {
-    heap: HeapId,
     rows: Arc<AtomicU64>,
     primary: Arc<dyn RowTree>,
     long_bodies: Arc<dyn RowTree>,
     /// The highest number of a long body.
     last_long: Arc<AtomicU64>,
-    /// As in [`Schema::indexes`](crate::row::Schema::indexes).
-    secondaries: Vec<Arc<dyn RowTree>>,
-    /// The roots of the trees.
-    roots: Arc<TableRoots>,
-    /// Where it goes when nothing uses it any more.
-    gone: Weak<Mutex<Vec<PagedTable>>>,
-}
-
-/// The roots of the trees of a table.
-#[derive(Debug)]
-struct TableRoots {
-    primary: u32,
-    long_bodies: u32,
-    secondaries: Vec<(IndexId, u32)>,
+    /// The indexes of the version: as in [`Schema::indexes`](crate::row::Schema::indexes).
+    secondaries: Vec<PagedIndex>,
+    trees: Arc<TableTrees>,
 }
 
 /// What was found of a primary key.
@@ -99,21 +88,24 @@ impl PagedTable {
     pub fn of_published(
         store: &dyn PageStore,
         published: &PublishedTable,
-        gone: Weak<Mutex<Vec<PagedTable>>>,
+        gone: Weak<Mutex<Vec<GoneTrees>>>,
     ) -> PagedTable {
-        PagedTable {
+        let index = |&(id, root): &(IndexId, u32)| IndexTree { id, root, tree: store.tree(root) };
+        let indexes: Vec<IndexTree> = published.secondaries.iter().map(index).collect();
+        let trees = Arc::new(TableTrees {
             heap: published.heap,
+            primary: published.primary,
+            long_bodies: published.long_bodies,
+            secondaries: Mutex::new(indexes.clone()),
+            gone,
+        });
+        PagedTable {
             rows: Arc::new(AtomicU64::new(published.rows)),
             primary: store.tree(published.primary),
             long_bodies: store.tree(published.long_bodies),
             last_long: Arc::new(AtomicU64::new(published.last_long)),
-            secondaries: published.secondaries.iter().map(|&(_, root)| store.tree(root)).collect(),
-            roots: Arc::new(TableRoots {
-                primary: published.primary,
-                long_bodies: published.long_bodies,
-                secondaries: published.secondaries.clone(),
-            }),
-            gone,
+            secondaries: indexes.into_iter().map(|index| PagedIndex::of(&trees, index)).collect(),
+            trees,
         }
     }
 
@@ -125,7 +117,7 @@ impl PagedTable {
         store: &dyn PageStore,
         heap: HeapId,
         indexes: &[IndexId],
-        gone: Weak<Mutex<Vec<PagedTable>>>,
+        gone: Weak<Mutex<Vec<GoneTrees>>>,
     ) -> Result<PagedTable> {
         let mut trees = Vec::new();
         for _ in 0..2 + indexes.len() {
@@ -148,21 +140,21 @@ impl PagedTable {
         Ok(PagedTable::of_published(store, &published, gone))
     }
 
-    /// What a checkpoint says of it.
+    /// What a checkpoint says of the table: all of its indexes, also those that no version in force has.
     pub fn published(&self) -> PublishedTable {
         PublishedTable {
-            heap: self.heap,
+            heap: self.heap(),
             rows: self.rows(),
             last_long: self.last_long.load(Ordering::Relaxed),
-            primary: self.roots.primary,
-            long_bodies: self.roots.long_bodies,
-            secondaries: self.roots.secondaries.clone(),
+            primary: self.trees.primary,
+            long_bodies: self.trees.long_bodies,
+            secondaries: self.trees.secondaries.lock().iter().map(|index| (index.id, index.root)).collect(),
         }
     }
 
     /// The identifier of the rows' storage.
     pub fn heap(&self) -> HeapId {
-        self.heap
+        self.trees.heap
     }
 
     /// The number of rows, exact while nothing changes the table.
@@ -175,30 +167,68 @@ impl PagedTable {
         self.rows.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// How many secondary indexes there are.
-    pub fn secondaries(&self) -> usize {
-        self.secondaries.len()
+    /// The secondary indexes of this version.
+    pub fn secondaries(&self) -> &[PagedIndex] {
+        &self.secondaries
+    }
+
+    /// The version with these secondary indexes.
+    pub fn with_secondaries(&self, secondaries: Vec<PagedIndex>) -> PagedTable {
+        PagedTable { secondaries, ..self.clone() }
+    }
+
+    /// Lets go of the indexes that this version does not have; no other version is in use.
+    pub fn discard_other_indexes(&self) {
+        let all = self.trees.secondaries.lock();
+        let is_other = |index: &&IndexTree| self.secondaries.iter().all(|own| own.root() != index.root);
+        for index in all.iter().filter(is_other) {
+            PagedIndex::of(&self.trees, index.clone()).discard();
+        }
+    }
+
+    /// Adds an index behind the others.
+    pub fn add_index(&mut self, index: PagedIndex) {
+        self.secondaries.push(index);
+    }
+
+    /// Takes a secondary index out.
+    pub fn remove_index(&mut self, position: usize) -> PagedIndex {
+        self.secondaries.remove(position)
+    }
+
+    /// Makes an empty index of this identifier. No version has it yet.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn make_index(&self, store: &dyn PageStore, id: IndexId) -> Result<PagedIndex> {
+        let (root, tree) = store.make_tree()?;
+        let index = IndexTree { id, root, tree };
+        self.trees.secondaries.lock().push(index.clone());
+        Ok(PagedIndex::of(&self.trees, index))
     }
 
     fn tree(&self, which: WhichIndex) -> &dyn RowTree {
         match which {
             WhichIndex::Primary => &*self.primary,
-            WhichIndex::Secondary(position) => &*self.secondaries[position],
+            WhichIndex::Secondary(position) => self.secondary(position),
         }
+    }
+
+    fn secondary(&self, position: usize) -> &dyn RowTree {
+        self.secondaries[position].tree()
     }
 
     /// The table is not used any more. Its pages are freed later.
     pub fn discard(&self) {
-        if let Some(gone) = self.gone.upgrade() {
-            gone.lock().push(self.clone());
-        }
+        self.trees.let_go(GoneTrees::Table(self.clone()));
     }
 
-    /// Frees all of its pages, which reads them.
-    pub fn free(&self) {
+    /// Frees all of its pages, which reads them. No index of it is left.
+    pub(super) fn free(&self) {
         self.primary.discard();
         self.long_bodies.discard();
-        self.secondaries.iter().for_each(|tree| tree.discard());
+        let secondaries = std::mem::take(&mut *self.trees.secondaries.lock());
+        secondaries.iter().for_each(|index| index.tree.discard());
     }
 }
 
@@ -277,7 +307,7 @@ impl PagedTable {
         entry: &[u8],
         primary: &mut Vec<u8>,
     ) -> Result<(Lsn, bool)> {
-        let found = self.secondaries[position].get(by, entry, primary)?;
+        let found = self.secondary(position).get(by, entry, primary)?;
         if found.marks.is_some_and(|marks| marks.taken_over) {
             let earlier = parts_of_taken_over(primary).0.len();
             primary.drain(..2 + earlier);
@@ -492,7 +522,7 @@ impl PagedTable {
     ) -> Result<bool> {
         let mut is_own = false;
         let mut row = Vec::new();
-        self.secondaries[position].change(by, entry, &mut |entry| {
+        self.secondary(position).change(by, entry, &mut |entry| {
             is_own = present_key(&*entry, &mut row) == primary;
             if is_own {
                 work(entry);
@@ -511,9 +541,9 @@ impl PagedTable {
         mut admit: impl FnMut() -> Admit,
     ) -> Result<EnteredInPages> {
         let row = NewRow { bytes: primary, room: primary.len(), marks: EntryMarks::PLACEHOLDER };
-        check_room(&self.secondaries[position], entry, primary.len())?;
+        check_room(self.secondary(position), entry, primary.len())?;
         loop {
-            match self.secondaries[position].insert(by, entry, &row, &mut admit)? {
+            match self.secondary(position).insert(by, entry, &row, &mut admit)? {
                 InsertRow::Done => return Ok(EnteredInPages::Done),
                 InsertRow::Refused => return Ok(EnteredInPages::Refused),
                 InsertRow::Exists(_) => {}
@@ -538,7 +568,7 @@ impl PagedTable {
         entry: &[u8],
         primary: &[u8],
     ) -> Result<(Vec<u8>, bool)> {
-        let (mut before, tree) = (Vec::new(), &self.secondaries[position]);
+        let (mut before, tree) = (Vec::new(), self.secondary(position));
         self.follow_to_key(by, position, entry, &mut before)?;
         let mut earlier = Vec::new();
         let found = tree.get(by, entry, &mut earlier)?;
@@ -561,7 +591,7 @@ impl PagedTable {
 }
 
 /// An error if an entry of a secondary index cannot have a row of so many bytes.
-fn check_room(tree: &Arc<dyn RowTree>, entry: &[u8], bytes: usize) -> Result<()> {
+pub(super) fn check_room(tree: &dyn RowTree, entry: &[u8], bytes: usize) -> Result<()> {
     if bytes <= tree.row_bytes_max(entry.len()) {
         return Ok(());
     }
@@ -613,7 +643,7 @@ impl PagedTable {
 
     /// Ends the claim of an entry.
     pub fn unclaim_entry(&self, position: usize, entry: &[u8]) {
-        in_memory(self.secondaries[position].change(&PageAccess::plain(), entry, &mut |entry| {
+        in_memory(self.secondary(position).change(&PageAccess::plain(), entry, &mut |entry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed: false, ..marks });
         }));
@@ -626,7 +656,7 @@ impl PagedTable {
 
     /// Points an entry that was taken over back to the row of this key, which had taken it over itself, or not.
     pub fn give_back(&self, position: usize, entry: &[u8], (primary, had_taken): (&[u8], bool)) {
-        in_memory(self.secondaries[position].change(&PageAccess::plain(), entry, &mut |entry| {
+        in_memory(self.secondary(position).change(&PageAccess::plain(), entry, &mut |entry| {
             let marks = entry.at().marks;
             let mut row = Vec::new();
             entry.read(&mut row);
@@ -704,7 +734,7 @@ impl PagedTable {
     /// Removes an entry that leads to this row. An entry that another row has taken over, or that is settled, stays.
     pub fn remove_entry(&self, position: usize, entry: &[u8], primary: &[u8], lsn: Lsn) {
         if self.change_claimed(position, entry, primary, &mut |_| {}) {
-            in_memory(self.secondaries[position].remove(&PageAccess::plain(), entry, Some(lsn)));
+            in_memory(self.secondary(position).remove(&PageAccess::plain(), entry, Some(lsn)));
         }
     }
 
@@ -717,13 +747,77 @@ impl PagedTable {
         work: &mut dyn FnMut(&mut dyn LatchedEntry),
     ) -> bool {
         let (mut is_own, mut row) = (false, Vec::new());
-        self.secondaries[position].change_in_memory(entry, &mut |entry| {
+        self.secondary(position).change_in_memory(entry, &mut |entry| {
             is_own = entry.at().marks.claimed && present_key(&*entry, &mut row) == primary;
             if is_own {
                 work(entry);
             }
         });
         is_own
+    }
+}
+
+/// What a bulk load does with a table that no other transaction sees.
+impl PagedTable {
+    /// Puts a row with these entries into the table, if no other row has one of them: the position of the first that one has.
+    ///
+    /// # Errors
+    /// Those of the disk; [`Error::CacheFull`]; [`Error::Unsupported`] if an entry has no room in a page. Nothing has changed then.
+    pub fn load(
+        &self,
+        by: &PageAccess,
+        key: &[u8],
+        body: &[u8],
+        entries: &[Key],
+    ) -> Result<std::result::Result<(), usize>> {
+        let admit = || Admit::GoAndUnguard;
+        let location = self.reserve(by, key, body.len())?;
+        // As a write and its commit: until all has its place nothing has come that is more than a placeholder.
+        let mut entered = Vec::new();
+        let mut enter = || {
+            match self.enter_row(by, key, (location, body.len()), admit)? {
+                InsertRow::Done => entered.push((WhichIndex::Primary, key)),
+                other => unreachable!("an absent key has {other:?}"),
+            }
+            for (position, entry) in entries.iter().enumerate() {
+                match self.enter(by, position, entry, key, admit)? {
+                    EnteredInPages::Done => entered.push((WhichIndex::Secondary(position), entry)),
+                    EnteredInPages::Own | EnteredInPages::Other => return Ok(Err(position)),
+                    EnteredInPages::Refused => unreachable!("nobody reads an interval of the table"),
+                }
+            }
+            Ok(Ok(()))
+        };
+        let done = enter();
+        if !matches!(done, Ok(Ok(()))) {
+            entered.iter().for_each(|(which, key)| self.take_back(*which, key));
+            self.release(location);
+            return done;
+        }
+        self.put(key, location, body, Lsn::ZERO);
+        for (position, entry) in entries.iter().enumerate() {
+            self.settle(position, entry, key, Lsn::ZERO);
+        }
+        self.count_rows(1);
+        done
+    }
+
+    /// Gives the bodies of all rows, in the order of their keys. No other thread changes the rows.
+    pub fn for_each_row(&self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (by, mut body) = (PageAccess::plain(), Vec::new());
+        let (which, range, mut batch) = (WhichIndex::Primary, ScanRange::ALL, Batch::new());
+        loop {
+            let more =
+                self.read_leaf(&by, which, &range, Direction::Forward, Guard::Leave, &mut batch)?;
+            for (key, _) in batch.iter() {
+                if self.read(&by, key, &mut body)? {
+                    take(&body)?;
+                }
+            }
+            if more == More::No {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -764,7 +858,8 @@ impl PagedTable {
     /// indexes that no row has.
     pub fn unsettled(&self) -> Vec<String> {
         let (mut wrong, mut counts) = (Vec::new(), Vec::new());
-        let trees = [&self.primary, &self.long_bodies].into_iter().chain(&self.secondaries);
+        let secondaries = self.secondaries.iter().map(PagedIndex::tree);
+        let trees = [&*self.primary, &*self.long_bodies].into_iter().chain(secondaries);
         for (number, tree) in trees.enumerate() {
             let (mut batch, mut more, mut count) = (Batch::new(), More::Yes, 0);
             while more == More::Yes {

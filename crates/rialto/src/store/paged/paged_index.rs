@@ -1,0 +1,111 @@
+//! [`PagedIndex`]: a secondary index of a disk-resident table.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::page_access::PageAccess;
+use super::paged_table::PagedTable;
+use super::paged_tree::RowTree;
+use crate::error::Result;
+use crate::ids::{HeapId, IndexId};
+use crate::store::tree::{Admit, EntryMarks, InsertRow, NewRow};
+
+/// The roots of all trees of a table: also of indexes that are being built, and of those that are gone and not freed yet. The
+/// versions of the table share it.
+pub(super) struct TableTrees {
+    pub heap: HeapId,
+    pub primary: u32,
+    pub long_bodies: u32,
+    pub secondaries: Mutex<Vec<IndexTree>>,
+    /// Where trees go that nothing uses any more.
+    pub gone: Weak<Mutex<Vec<GoneTrees>>>,
+}
+
+/// The tree of a secondary index.
+#[derive(Clone)]
+pub(super) struct IndexTree {
+    pub id: IndexId,
+    pub root: u32,
+    pub tree: Arc<dyn RowTree>,
+}
+
+/// Trees that nothing uses any more.
+pub(crate) enum GoneTrees {
+    /// All of a table.
+    Table(PagedTable),
+    Index(PagedIndex),
+}
+
+impl TableTrees {
+    pub fn let_go(&self, gone: GoneTrees) {
+        if let Some(all) = self.gone.upgrade() {
+            all.lock().push(gone);
+        }
+    }
+}
+
+/// See the [module's documentation](self). A copy refers to the same index.
+#[derive(Clone)]
+pub(crate) struct PagedIndex {
+    index: IndexTree,
+    trees: Arc<TableTrees>,
+}
+
+impl PagedIndex {
+    /// An index of these trees.
+    pub(super) fn of(trees: &Arc<TableTrees>, index: IndexTree) -> PagedIndex {
+        PagedIndex { index, trees: trees.clone() }
+    }
+
+    pub fn id(&self) -> IndexId {
+        self.index.id
+    }
+
+    pub(super) fn root(&self) -> u32 {
+        self.index.root
+    }
+
+    pub(super) fn tree(&self) -> &dyn RowTree {
+        &*self.index.tree
+    }
+
+    /// Puts an entry of a row into an index that no other transaction sees. False: another row has the key.
+    ///
+    /// # Errors
+    /// Those of the disk; [`Error::Unsupported`](crate::Error::Unsupported) if the entry has no room in a page;
+    /// [`Error::CacheFull`](crate::Error::CacheFull).
+    pub fn place(&self, by: &PageAccess, entry: &[u8], primary: &[u8]) -> Result<bool> {
+        super::paged_table::check_room(&*self.index.tree, entry, primary.len())?;
+        let row = NewRow { bytes: primary, room: primary.len(), marks: EntryMarks::default() };
+        match self.index.tree.insert(by, entry, &row, &mut || Admit::GoAndUnguard)? {
+            InsertRow::Done => Ok(true),
+            InsertRow::Exists(_) => Ok(false),
+            InsertRow::Refused => unreachable!("nothing refuses an entry of an index that nobody reads"),
+        }
+    }
+
+    /// It is not used any more. Its pages are freed later.
+    pub fn discard(&self) {
+        self.trees.let_go(GoneTrees::Index(self.clone()));
+    }
+
+    /// Frees its pages, which reads them, unless they are free already.
+    pub(super) fn free(&self) {
+        let is_there = {
+            let mut secondaries = self.trees.secondaries.lock();
+            let position = secondaries.iter().position(|index| index.root == self.index.root);
+            position.map(|position| secondaries.swap_remove(position)).is_some()
+        };
+        if is_there {
+            self.index.tree.discard();
+        }
+    }
+}
+
+impl fmt::Debug for PagedIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PagedIndex({}, root {})", self.index.id.0, self.index.root)
+    }
+}
