@@ -62,7 +62,7 @@ pub struct Metrics {
     /// The pages of disk-resident tables; zeros if there are none.
     pub pages: PageStats,
     /// How transactions on disk-resident tables were executed ([`Options::two_stage`](crate::Options::two_stage)), by procedure:
-    /// those that have touched pages. Empty on the data-oriented engine.
+    /// those that have touched pages. Calls that threads of executors run are not counted.
     pub two_stage: Vec<TwoStageAccount>,
     /// The bound on these bytes.
     pub memory_limit: u64,

@@ -20,7 +20,7 @@ use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Check
 use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
-use crate::engine::{CallersServers, Engine, Procedures, Runtime};
+use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
@@ -135,8 +135,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         part_contexts: Contexts::new(parts_max),
         part_packets: PoolOwner::of_homes(parts_max),
         clock: options.clock.clone(),
-        stages: matches!(options.engine, Engine::Conventional { .. })
-            .then(|| Box::new(TwoStages::new(options.two_stage))),
+        stages: Some(Box::new(TwoStages::new(options.two_stage))),
         releases: Arc::default(),
         defaults: TxDefaults {
             durability: options.durability,

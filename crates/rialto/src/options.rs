@@ -43,8 +43,8 @@ pub struct Options {
     /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
     /// database without such tables; the pages of others keep their size.
     pub page_bytes: usize,
-    /// When the conventional engine reads pages of disk-resident tables that are not in memory; HTSTE by default. The data-oriented
-    /// engine reads them when it comes to them, whatever this is.
+    /// When transactions read pages of disk-resident tables that are not in memory; HTSTE by default. Calls that
+    /// [threads of executors](crate::Executors::threads) run read them when they come to them, whatever this is.
     pub two_stage: TwoStage,
     /// How much a lock on a row of a disk-resident table locks: the row, by default.
     pub lock_grain: LockGrain,

@@ -112,11 +112,6 @@ impl DatabaseArgs {
             {
                 return Some("--lock-grain page does not apply without --locks central".to_owned());
             }
-            EngineName::DataOriented if self.pages.two_stage.is_some() => {
-                return Some(
-                    "--two-stage does not apply to the data-oriented engine; available: --engine conventional".to_owned(),
-                );
-            }
             _ => {}
         }
         if let Some(problem) = self.group_commit.options().problem() {

@@ -17,7 +17,7 @@ pub struct PageArgs {
     /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 16384]
     #[arg(long, value_name = "4096|8192|16384|32768|65536", value_parser = page_bytes)]
     page_bytes: Option<usize>,
-    /// How transactions of the conventional engine read pages that are not in memory [default: htste]
+    /// How transactions read pages that are not in memory [default: htste]
     #[arg(long, value_enum)]
     pub two_stage: Option<TwoStageName>,
     /// With --locks central: how much a lock on a row of a disk-resident table locks [default: record]

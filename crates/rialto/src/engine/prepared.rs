@@ -80,7 +80,9 @@ impl Prepared {
         arguments: &[Value],
         outputs: &mut Outputs,
     ) -> Result<()> {
-        match transaction.context().core.locks.keeps_keys_at_executors() {
+        let context = transaction.context();
+        // A fetch stage uses no executor.
+        match context.core.locks.keeps_keys_at_executors() && !context.fetches() {
             true => in_place::run(self, transaction, arguments, outputs),
             false => conventional::run(self, transaction, arguments, outputs),
         }

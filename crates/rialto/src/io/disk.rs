@@ -116,6 +116,12 @@ pub trait File: Send + Sync + Debug {
     /// written.
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()>;
 
+    /// Writes each of these buffers at its offset, in any order, or side by side; no two overlap. After an error any part of any of
+    /// them may have been written.
+    fn write_each(&self, writes: &[(u64, &[u8])]) -> DiskResult<()> {
+        writes.iter().try_for_each(|(offset, buffer)| self.write_at(buffer, *offset))
+    }
+
     /// Makes the file's bytes and length durable (`fdatasync`). Never tried again after a failure (I4).
     fn sync(&self) -> DiskResult<()>;
 

@@ -402,6 +402,20 @@ impl File for OsFile {
         write_all(buffer.len(), write).map_err(|cut| self.failed(offset, "write", cut.error))
     }
 
+    #[cfg(feature = "io-uring")]
+    fn write_each(&self, writes: &[(u64, &[u8])]) -> DiskResult<()> {
+        writes.iter().for_each(|(offset, buffer)| assert_aligned(self.caching, buffer, *offset));
+        let made = if writes.len() > 1 { super::ring::write_each(self.file.as_fd(), writes) } else { None };
+        for (nth, (offset, buffer)) in writes.iter().enumerate() {
+            match made.as_ref().map(|made| &made[nth]) {
+                Some(Ok(bytes)) if *bytes == buffer.len() => {}
+                // It was cut short, or has failed, which shows again; or it is yet to be made.
+                _ => self.write_at(buffer, *offset)?,
+            }
+        }
+        Ok(())
+    }
+
     fn sync(&self) -> DiskResult<()> {
         if self.caching == Caching::DirectSync { Ok(()) } else { self.fdatasync() }
     }

@@ -29,6 +29,8 @@ mod memory;
 mod processor;
 mod random;
 mod remove;
+#[cfg(feature = "io-uring")]
+mod ring;
 mod simulated;
 mod thread_number;
 mod transfer;

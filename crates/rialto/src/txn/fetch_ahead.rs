@@ -20,7 +20,7 @@ impl Transaction<'_> {
     /// memory until the next call, or the end of the transaction. `tables` are those that the statement uses.
     ///
     /// This does nothing where it is of no use: in the body of [`Database::transact`](crate::Database::transact), which has stages
-    /// of its own; if none of the tables is disk-resident; on the data-oriented engine; after a definition in the same transaction; and
+    /// of its own; if none of the tables is disk-resident; after a definition in the same transaction; and
     /// where the strategy of the moment is not TSTE ([`Options::two_stage`]). So the caller runs the statement in any case.
     ///
     /// ```

@@ -90,6 +90,8 @@ pub(crate) struct Runs {
     cancellation: Option<Arc<Cancellation>>,
     /// Its way through the stages of two-stage execution, where there are stages.
     execution: Option<Box<StagedExecution>>,
+    /// Whether it has no stages: threads that own executors run it.
+    in_one_stage: bool,
 }
 
 impl Runs {
@@ -109,7 +111,13 @@ impl Runs {
             replies: false,
             cancellation: None,
             execution: None,
+            in_one_stage: false,
         }
+    }
+
+    /// Runs on threads that own executors, which have one stage.
+    pub fn on_executors() -> Runs {
+        Runs { in_one_stage: true, ..Runs::new() }
     }
 
     /// Runs of a caller that waits for the outcome.
@@ -209,7 +217,7 @@ impl Runs {
             context.read_unlocked(true);
         }
         self.stage = Some(stage);
-        if unlikely(core.has_stages()) {
+        if unlikely(core.has_stages()) && !self.in_one_stage {
             self.begin_stage(core, options, context);
         }
         if let Some(cancellation) = &self.cancellation {

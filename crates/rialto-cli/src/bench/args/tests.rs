@@ -119,7 +119,6 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --cache-bytes 10000000", "--residence disk"),
         ("tpcb --page-bytes 4096", "--residence disk"),
         ("tpcb --two-stage tste", "--residence disk"),
-        ("tpcb --residence disk --engine data-oriented --two-stage tste", "--engine conventional"),
         ("tpcb --residence disk --logging transaction --checkpoint none", "--logging value"),
         ("tpcb --residence disk --lock-grain page", "--locks central"),
         ("tpcb --lock-grain record", "--residence disk"),

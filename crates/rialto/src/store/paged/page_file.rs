@@ -84,15 +84,18 @@ impl PageFile {
         Error::Corrupt { file: PAGE_FILE.to_owned(), offset: self.offset(address), what }
     }
 
-    /// Writes adjacent images, sealed, from this address on. They are durable after [`PageFile::sync`].
-    pub fn write(&self, first: FileAddress, images: &[u8]) -> Result<()> {
+    /// Writes sealed images, side by side: each time adjacent ones, from an address on. They are durable after
+    /// [`PageFile::sync`].
+    pub fn write_each(&self, writes: &[(FileAddress, &[u8])]) -> Result<()> {
         let closed = self.is_closed.read();
         if *closed {
             return Err(Error::Closed);
         }
-        let offset = self.offset(first);
-        self.make_room(offset + images.len() as u64)?;
-        Ok(self.file.write_at(images, offset)?)
+        let writes: Vec<(u64, &[u8])> =
+            writes.iter().map(|&(first, images)| (self.offset(first), images)).collect();
+        let end = writes.iter().map(|(offset, images)| offset + images.len() as u64).max();
+        self.make_room(end.unwrap_or(0))?;
+        Ok(self.file.write_each(&writes)?)
     }
 
     /// Returns when nothing reads or writes any more.

@@ -8,8 +8,8 @@
 //! - [`StagedExecution`] is one transaction on its way through the stages; `runs.rs` leads it;
 //! - [`TwoStages`] keeps what executions have told, by procedure.
 //!
-//! It is for the conventional engine, and for databases with disk-resident tables: a transaction of another database does not
-//! come here.
+//! It is for databases with disk-resident tables: a transaction of another database does not come here, nor does a call that threads of
+//! executors run.
 //!
 //! Two decisions:
 //!

@@ -1,6 +1,7 @@
 //! Transactions in two stages: what each stage reads, keeps, locks and counts.
 
 mod behind_locks;
+mod executors;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -13,7 +14,7 @@ use crate::io::MemoryDisk;
 use crate::isolate::LockPolicy;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
-    Background, Checkpointing, Database, Error, Options, Residence, Result, Scan, ScanMode, Table, TableDef,
+    Background, Checkpointing, Database, Engine, Error, Executors, Options, Residence, Result, Scan, ScanMode, Table, TableDef,
     Transaction, TxOptions,
 };
 
@@ -122,9 +123,10 @@ const WORKS: [(&str, Work); 12] = [
 /// I6, counted: what the operate stage touches the fetch stage has brought into memory.
 #[test]
 fn an_operate_stage_behind_a_fetch_stage_reads_no_page() {
-    for (name, work) in WORKS {
-        let (db, table) = cold(TwoStage::Tste);
-        let runs = Cell::new(0);
+    let engines = [Engine::default(), Executors::of(3, 0).into(), Executors::of(3, 2).into()];
+    for (name, work, engine) in WORKS.iter().flat_map(|(name, work)| engines.map(|engine| (name, work, engine))) {
+        let (db, table) = cold_with(Options { engine, ..options(TwoStage::Tste) });
+        let (name, runs) = (format!("{name} on {engine:?}"), Cell::new(0));
         // The first execution of a procedure finds out that it touches pages.
         db.transact(|tx| {
             runs.set(runs.get() + 1);

@@ -206,7 +206,7 @@ impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
         let (runs, backoff) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
-        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        let mut runs = runs.map_or_else(Runs::on_executors, Runs::on_this_thread);
         if let Some(backoff) = backoff {
             runs.end_backoff(here.core.clock.now(), here.queues.end_backoff(backoff));
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::super::cut::PageCut;
-use super::super::file_space::Purpose;
+use super::super::file_space::{AddressRun, Purpose};
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
@@ -100,31 +100,47 @@ impl<const W: usize> PagePool<W> {
         since != 0 && since < cut && !node.latch.is_free()
     }
 
-    /// Writes images, and gives where each is.
+    /// Writes images, side by side, and gives where each is.
+    ///
+    /// # Errors
+    /// Of a write. Then none of them is anywhere.
     pub(in super::super) fn write_images(&self, images: &mut [u8], purpose: Purpose) -> Result<Vec<Saved>> {
-        let bytes = Node::<W>::BYTES;
-        let (mut saved, mut done) = (Vec::new(), 0);
-        while done < images.len() {
-            let most = ((images.len() - done) / bytes) as u32;
-            let run = self
-                .lists
-                .lock()
-                .space
-                .take(purpose, most)
-                .ok_or_else(|| self.error_of(&NoFrame::NoAddress))?;
-            let images = &mut images[done..][..run.length as usize * bytes];
-            done += images.len();
-            for (address, image) in run.addresses().zip(images.chunks_exact_mut(bytes)) {
-                saved.push(Saved { address, stamp: image::seal(image, self.file.seed()) });
-            }
-            self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
-            if let Err(error) = self.file.write(run.first, images) {
-                let mut lists = self.lists.lock();
-                saved.iter().for_each(|saved: &Saved| lists.space.give_back(purpose, saved.address));
-                return Err(error);
-            }
+        let runs = self.take_addresses((images.len() / Node::<W>::BYTES) as u32, purpose)?;
+        let addresses = runs.iter().flat_map(|run| run.addresses());
+        let seal = |(image, address)| Saved { address, stamp: image::seal(image, self.file.seed()) };
+        let saved: Vec<Saved> =
+            images.chunks_exact_mut(Node::<W>::BYTES).zip(addresses).map(seal).collect();
+        let (mut writes, mut rest) = (Vec::with_capacity(runs.len()), &*images);
+        for run in &runs {
+            let (images, others) = rest.split_at(run.length as usize * Node::<W>::BYTES);
+            writes.push((run.first, images));
+            rest = others;
         }
+        self.counts.writes.fetch_add(saved.len() as u64, Ordering::Relaxed);
+        self.file.write_each(&writes).inspect_err(|_| self.give_back(&runs, purpose))?;
         Ok(saved)
+    }
+
+    /// Takes addresses for so many images, as runs of adjacent ones.
+    fn take_addresses(&self, images: u32, purpose: Purpose) -> Result<Vec<AddressRun>> {
+        let (mut runs, mut taken) = (Vec::new(), 0);
+        let mut lists = self.lists.lock();
+        while taken < images {
+            let Some(run) = lists.space.take(purpose, images - taken) else {
+                drop(lists);
+                self.give_back(&runs, purpose);
+                return Err(self.error_of(&NoFrame::NoAddress));
+            };
+            taken += run.length;
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    fn give_back(&self, runs: &[AddressRun], purpose: Purpose) {
+        let mut lists = self.lists.lock();
+        let addresses = runs.iter().flat_map(|run| run.addresses());
+        addresses.for_each(|address| lists.space.give_back(purpose, address));
     }
 
     fn write_of_cut(&self, buffer: &mut AlignedBuffer, together: Vec<(u32, PageId, u64)>) -> Result<()> {

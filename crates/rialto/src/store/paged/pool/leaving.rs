@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::super::file_space::Purpose;
 use super::super::frames::Frames;
-use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
 use super::{KEPT, NoFrame, PIN, PagePool};
@@ -116,6 +115,10 @@ impl<const W: usize> PagePool<W> {
         is_busy |= lists.free.len() + lists.replacement.len() < most;
         // Or it was another round's meanwhile.
         is_busy |= self.rounds.end(began);
+        drop(lists);
+        if freed > 0 {
+            self.write_behind.freed.notify_all();
+        }
         written.map(|()| match (freed, is_busy) {
             (0, false) => Round::AllStay,
             (0, true) => Round::SomeBusy,
@@ -173,7 +176,6 @@ impl<const W: usize> PagePool<W> {
         let mut lists = self.lists.lock();
         lists.replacement.leave(victim, page);
         lists.free.push(victim.frame);
-        self.write_behind.freed.notify_all();
     }
 
     /// Writes pages, and lets them leave. Those that have changed meanwhile, or are used, go to `kept`.
@@ -183,37 +185,21 @@ impl<const W: usize> PagePool<W> {
         leaving: Vec<Leaving>,
         kept: &mut Vec<Victim>,
     ) -> Result<()> {
-        let bytes = Node::<W>::BYTES;
-        let mut outcome = Ok(());
-        let mut leaving = leaving.into_iter().enumerate().peekable();
-        while let Some(&(first, _)) = leaving.peek() {
-            let most = leaving.len() as u32;
-            let run = match &outcome {
-                Ok(()) => self.lists.lock().space.take(Purpose::Current, most),
-                Err(_) => None,
-            };
-            let Some(run) = run else {
-                kept.extend(leaving.map(|(_, leaving)| leaving.victim));
-                return outcome;
-            };
-            let images = &mut buffers.images[first * bytes..][..run.length as usize * bytes];
-            let stamps: Vec<_> =
-                images.chunks_exact_mut(bytes).map(|image| image::seal(image, self.file.seed())).collect();
-            if let Err(error) = self.file.write(run.first, images) {
-                outcome = Err(error);
+        let images = &mut buffers.images[..leaving.len() * Node::<W>::BYTES];
+        match self.write_images(images, Purpose::Current) {
+            Ok(saved) => {
+                for (leaving, saved) in leaving.into_iter().zip(saved) {
+                    if !self.leave_written(&leaving, saved) {
+                        kept.push(leaving.victim);
+                    }
+                }
+                Ok(())
             }
-            self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
-            for ((address, stamp), (_, leaving)) in run.addresses().zip(stamps).zip(leaving.by_ref()) {
-                let saved = Saved { address, stamp };
-                if outcome.is_err() || !self.leave_written(&leaving, saved) {
-                    kept.push(leaving.victim);
-                }
-                if outcome.is_err() {
-                    self.lists.lock().space.give_back(Purpose::Current, address);
-                }
+            Err(error) => {
+                kept.extend(leaving.into_iter().map(|leaving| leaving.victim));
+                Err(error)
             }
         }
-        outcome
     }
 
     /// Lets a page leave whose image was just written. False: it stays.
