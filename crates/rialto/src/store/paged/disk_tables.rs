@@ -11,7 +11,7 @@ use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
 use super::paged_table::PagedTable;
 use super::published::{PublishedAt, PublishedTable};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId};
 use crate::io::{Clock, Disk};
 
@@ -77,6 +77,8 @@ struct DiskTablesState {
     tables: HashMap<HeapId, PagedTable>,
     /// Whether the page file was made while its name is not known to be durable.
     is_unnamed: bool,
+    /// Whether the database is closed: no table is made any more.
+    is_closed: bool,
 }
 
 impl DiskTables {
@@ -96,7 +98,7 @@ impl DiskTables {
     /// has written stays as it is, while its home block is in force too.
     ///
     /// # Errors
-    /// Those of the disk; [`Error::Corrupt`](crate::Error::Corrupt).
+    /// Those of the disk; [`Error::Corrupt`].
     pub fn open(
         disk: Arc<dyn Disk>,
         seed: u64,
@@ -152,6 +154,7 @@ impl DiskTables {
     pub fn close(&self) {
         let (writer, store) = {
             let mut state = self.state.lock();
+            state.is_closed = true;
             (state.writer.take(), state.store.clone())
         };
         drop(writer);
@@ -185,11 +188,14 @@ impl DiskTables {
     /// The table with this storage, or an empty one with these indexes.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Those of the disk; [`Error::Closed`] if there is none and the database is closed.
     pub fn find_or_make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
         let mut state = self.state.lock();
         if let Some(table) = state.tables.get(&heap) {
             return Ok(table.clone());
+        }
+        if state.is_closed {
+            return Err(Error::Closed);
         }
         let store = match &state.store {
             Some(store) => store.clone(),
@@ -326,3 +332,6 @@ impl Drop for PageCheckpoint<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
