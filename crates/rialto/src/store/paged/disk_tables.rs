@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
@@ -109,7 +109,7 @@ impl DiskTables {
         let Some(PagesAt { page_bytes, .. }) = current.or(other) else { return Ok(tables) };
         let in_force = PagesInForce { current: current.map(|at| at.at), other: other.map(|at| at.at) };
         let (store, published) = page_store::open(tables.room(page_bytes as usize), in_force)?;
-        let mut state = tables.state.lock();
+        let mut state = tables.state();
         for table in &published {
             state
                 .tables
@@ -120,6 +120,11 @@ impl DiskTables {
         drop(state);
         tables.are_there.store(true, Ordering::Relaxed);
         Ok(tables)
+    }
+
+    /// Held while a store or a table is made, which waits for the disk by the clock.
+    fn state(&self) -> MutexGuard<'_, DiskTablesState> {
+        self.options.clock.lock(&self.state)
     }
 
     fn room(&self, page_bytes: usize) -> PageRoom<'_> {
@@ -144,7 +149,7 @@ impl DiskTables {
         if self.options.writes_behind || !self.are_there() {
             return;
         }
-        let store = self.state.lock().store.clone();
+        let store = self.state().store.clone();
         if let Some(store) = store {
             store.write_behind_once();
         }
@@ -153,7 +158,7 @@ impl DiskTables {
     /// Ends the thread that writes behind. From now on no page is read or written.
     pub fn close(&self) {
         let (writer, store) = {
-            let mut state = self.state.lock();
+            let mut state = self.state();
             state.is_closed = true;
             (state.writer.take(), state.store.clone())
         };
@@ -165,7 +170,7 @@ impl DiskTables {
 
     /// The table with this storage.
     pub fn find(&self, heap: HeapId) -> Option<PagedTable> {
-        self.state.lock().tables.get(&heap).cloned()
+        self.state().tables.get(&heap).cloned()
     }
 
     /// Whether there are any, or were since the database was opened.
@@ -190,7 +195,7 @@ impl DiskTables {
     /// # Errors
     /// Those of the disk; [`Error::Closed`] if there is none and the database is closed.
     pub fn find_or_make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if let Some(table) = state.tables.get(&heap) {
             return Ok(table.clone());
         }
@@ -220,33 +225,33 @@ impl DiskTables {
 
     /// Lets go of all tables but those with this storage: an opening has found that no table has theirs.
     pub fn keep_only(&self, is_kept: impl Fn(HeapId) -> bool) {
-        let state = self.state.lock();
+        let state = self.state();
         state.tables.values().filter(|table| !is_kept(table.heap())).for_each(PagedTable::discard);
     }
 
     /// Whether there are any.
     pub fn has_tables(&self) -> bool {
         let gone: Vec<HeapId> = self.gone.lock().iter().map(PagedTable::heap).collect();
-        self.state.lock().tables.keys().any(|heap| !gone.contains(heap))
+        self.state().tables.keys().any(|heap| !gone.contains(heap))
     }
 
     /// Frees the pages of tables that are gone.
     pub fn free_gone(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
-        let is_known = |table: &PagedTable| self.state.lock().tables.remove(&table.heap()).is_some();
+        let is_known = |table: &PagedTable| self.state().tables.remove(&table.heap()).is_some();
         let known: Vec<PagedTable> = gone.into_iter().filter(is_known).collect();
         known.iter().for_each(PagedTable::free);
     }
 
     /// What has happened to the pages; `None` if there are none.
     pub fn stats(&self) -> Option<PageStats> {
-        self.state.lock().store.as_ref().map(|store| store.stats())
+        self.state().store.as_ref().map(|store| store.stats())
     }
 
     /// Begins the checkpoint of the pages, if there are any. The home block that named what the checkpoint before the last
     /// has written is retired, or `older_is_kept`.
     pub fn begin_checkpoint(&self, older_is_kept: bool) -> Option<PageCheckpoint<'_>> {
-        let store = self.state.lock().store.clone()?;
+        let store = self.state().store.clone()?;
         if !older_is_kept {
             store.begin_checkpoint();
         }
@@ -293,7 +298,7 @@ impl PageCheckpoint<'_> {
     /// Makes the cut, in the function that it gives to `hold_commits`: no commit is applied there.
     pub fn cut<T>(&mut self, hold_commits: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
         // No table is made or freed meanwhile. The wait for a thread that makes one is here, and not while commits are held.
-        let state = self.tables.state.lock();
+        let state = self.tables.state();
         let PageCheckpoint { store, cut, .. } = self;
         hold_commits(&mut || {
             store.make_cut();

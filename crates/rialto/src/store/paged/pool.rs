@@ -453,7 +453,7 @@ impl<const W: usize> PagePool<W> {
 
     /// From now on no page is read or written.
     pub fn close(&self) {
-        self.file.close();
+        self.file.close(&self.clock);
     }
 
     /// Makes everything durable that was written to the page file.
