@@ -56,6 +56,11 @@ pub(crate) struct PagesAt {
 }
 
 /// The disk-resident tables of a database, and their pages. There is no page file before there is such a table.
+///
+/// Invariant: each page belongs to a table in `tables`, in memory and as a checkpoint publishes it. A table that is gone is there
+/// until its pages are free. If some of them cannot be read, the *rest* of the table takes its place: a table whose trees have these
+/// pages as their roots. The next checkpoint tries again, also after another opening, which finds that nothing uses the rest
+/// ([`DiskTables::keep_only`]).
 pub(crate) struct DiskTables {
     disk: Arc<dyn Disk>,
     /// Of the checksums of images.
@@ -235,12 +240,25 @@ impl DiskTables {
         self.state().tables.keys().any(|heap| !gone.contains(heap))
     }
 
-    /// Frees the pages of tables that are gone.
+    /// Frees the pages of tables that are gone. What cannot be read is tried again by the next call. No cut is made meanwhile.
     pub fn free_gone(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
-        let is_known = |table: &PagedTable| self.state().tables.remove(&table.heap()).is_some();
-        let known: Vec<PagedTable> = gone.into_iter().filter(is_known).collect();
-        known.iter().for_each(PagedTable::free);
+        let (known, store) = {
+            let mut state = self.state();
+            let known = gone.iter().filter_map(|table| state.tables.remove(&table.heap()));
+            (known.collect::<Vec<_>>(), state.store.clone())
+        };
+        let Some(store) = store else { return };
+        for table in known {
+            let unread = table.free();
+            if unread.is_empty() {
+                continue;
+            }
+            let rest = PublishedTable::of_rest(table.heap(), &unread);
+            let rest = PagedTable::of_published(&*store, &rest, Arc::downgrade(&self.gone));
+            rest.discard();
+            self.state().tables.insert(rest.heap(), rest);
+        }
     }
 
     /// What has happened to the pages; `None` if there are none.

@@ -132,7 +132,7 @@ impl PagedTable {
             match store.make_tree() {
                 Ok(tree) => trees.push(tree),
                 Err(error) => {
-                    trees.iter().for_each(|(_, tree)| tree.discard());
+                    trees.iter().for_each(|(root, _)| store.take_back_tree(*root));
                     return Err(error);
                 }
             }
@@ -194,11 +194,11 @@ impl PagedTable {
         }
     }
 
-    /// Frees all of its pages, which reads them.
-    pub fn free(&self) {
-        self.primary.discard();
-        self.long_bodies.discard();
-        self.secondaries.iter().for_each(|tree| tree.discard());
+    /// Frees all of its pages, which reads them. Gives the roots of what could not be read, and so is not free yet.
+    #[must_use = "what could not be read is to be freed later"]
+    pub fn free(&self) -> Vec<u32> {
+        let trees = [&self.primary, &self.long_bodies].into_iter().chain(&self.secondaries);
+        trees.flat_map(|tree| tree.discard()).collect()
     }
 }
 

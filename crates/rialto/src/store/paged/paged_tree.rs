@@ -65,8 +65,10 @@ pub(crate) trait RowTree: Send + Sync {
     /// The longest row of a key of so many bytes, in bytes.
     fn row_bytes_max(&self, key_bytes: usize) -> usize;
 
-    /// Frees all of its pages. It is not used any more.
-    fn discard(&self);
+    /// Frees all of its pages. It is not used any more. Gives the roots of what is to be freed later, since these could not
+    /// be read.
+    #[must_use = "what could not be read is to be freed later"]
+    fn discard(&self) -> Vec<u32>;
 }
 
 /// An entry whose leaf is latched.
@@ -249,7 +251,7 @@ impl<const W: usize> RowTree for PagedTree<W> {
         8 * row_words_max(W, key_bytes)
     }
 
-    fn discard(&self) {
-        self.tree.discard();
+    fn discard(&self) -> Vec<u32> {
+        self.tree.give_back()
     }
 }
