@@ -1,13 +1,15 @@
 //! How pages leave the pool.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::super::file_space::Purpose;
+use super::super::file_space::{AddressRun, FileAddress, Purpose};
 use super::super::frames::Frames;
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
-use super::{KEPT, NoFrame, PIN, PagePool};
+use super::{KEPT, NoFrame, PIN, PagePool, PoolLists};
 use crate::error::Result;
 use crate::fault_injection;
 use crate::io::AlignedBuffer;
@@ -56,6 +58,62 @@ impl Rounds {
     }
 }
 
+/// A round in progress. When it ends, in any way, the pages that it has looked at and that stay are in a queue again, and the round
+/// counts as ended: else others would wait for it for ever.
+struct OpenRound<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    /// `None`: it has ended.
+    began: Option<(u64, bool)>,
+    /// Pages that stay.
+    kept: Vec<Victim>,
+    /// Pages whose images are still to be written.
+    leaving: VecDeque<Leaving>,
+}
+
+impl<'a, const W: usize> OpenRound<'a, W> {
+    fn begin(pool: &'a PagePool<W>) -> OpenRound<'a, W> {
+        let began = Some(pool.rounds.begin());
+        OpenRound { pool, began, kept: Vec::new(), leaving: VecDeque::new() }
+    }
+
+    /// Ends it. Whether there was another one beside it.
+    fn end(&mut self, lists: &mut PoolLists) -> bool {
+        let Some(began) = self.began.take() else { return false };
+        let stay = self.kept.drain(..).chain(self.leaving.drain(..).map(|leaving| leaving.victim));
+        stay.for_each(|victim| lists.replacement.keep(victim));
+        self.pool.rounds.end(began)
+    }
+}
+
+impl<const W: usize> Drop for OpenRound<'_, W> {
+    fn drop(&mut self) {
+        if self.began.is_some() {
+            self.end(&mut self.pool.lists.lock());
+        }
+    }
+}
+
+/// Addresses for images that are being written. Those that no page has got are given back.
+struct AddressesTaken<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    left: Range<u32>,
+}
+
+impl<'a, const W: usize> AddressesTaken<'a, W> {
+    fn of(pool: &'a PagePool<W>, run: AddressRun) -> AddressesTaken<'a, W> {
+        AddressesTaken { pool, left: run.first.0..run.first.0 + run.length }
+    }
+}
+
+impl<const W: usize> Drop for AddressesTaken<'_, W> {
+    fn drop(&mut self) {
+        if !self.left.is_empty() {
+            let space = &mut self.pool.lists.lock().space;
+            self.left.clone().for_each(|address| space.give_back(Purpose::Current, FileAddress(address)));
+        }
+    }
+}
+
 /// Whether there are pins of these kinds.
 fn is_held(pins: u64, kinds: u64) -> bool {
     // Those that keep a page are counted above the others.
@@ -89,33 +147,31 @@ impl<const W: usize> PagePool<W> {
 
     /// `held` are the kinds of pins that keep a page where it is.
     pub(super) fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
-        let (mut kept, mut leaving) = (Vec::new(), Vec::new());
+        let mut round = OpenRound::begin(self);
         let (mut freed, mut is_busy) = (0, false);
-        let began = self.rounds.begin();
         let most = self.frames.count() as usize;
         let together = buffers.images.len() / Node::<W>::BYTES;
-        while freed + leaving.len() < together.min(most.div_ceil(4)) && kept.len() < most {
+        while freed + round.leaving.len() < together.min(most.div_ceil(4)) && round.kept.len() < most {
             let Some(victim) = self.lists.lock().replacement.victim(&self.frames) else { break };
-            match self.try_leave(victim, buffers, (leaving.len(), held)) {
+            match self.try_leave(victim, buffers, (round.leaving.len(), held)) {
                 Leave::Left => freed += 1,
-                Leave::Changed(written) => leaving.push(written),
+                Leave::Changed(written) => round.leaving.push_back(written),
                 Leave::Busy => {
                     is_busy = true;
-                    kept.push(victim);
+                    round.kept.push(victim);
                 }
-                Leave::Stays => kept.push(victim),
+                Leave::Stays => round.kept.push(victim),
             }
         }
-        let (stay, to_write) = (kept.len(), leaving.len());
-        let written = self.write_leaving(buffers, leaving, &mut kept);
-        freed += to_write - (kept.len() - stay);
-        is_busy |= kept.len() > stay;
+        let to_write = round.leaving.len();
+        let (written, left) = self.write_leaving(buffers, &mut round);
+        freed += left;
+        is_busy |= left < to_write;
         let mut lists = self.lists.lock();
-        kept.into_iter().for_each(|victim| lists.replacement.keep(victim));
-        // A frame that is neither free nor in a queue is another thread's, which is about to put a page there.
+        // Frames that another round holds meanwhile are neither free nor in a queue.
+        is_busy |= round.end(&mut lists);
+        // Nor are those of a thread that is about to put a page there.
         is_busy |= lists.free.len() + lists.replacement.len() < most;
-        // Or it was another round's meanwhile.
-        is_busy |= self.rounds.end(began);
         written.map(|()| match (freed, is_busy) {
             (0, false) => Round::AllStay,
             (0, true) => Round::SomeBusy,
@@ -176,44 +232,33 @@ impl<const W: usize> PagePool<W> {
         self.write_behind.freed.notify_all();
     }
 
-    /// Writes pages, and lets them leave. Those that have changed meanwhile, or are used, go to `kept`.
-    fn write_leaving(
-        &self,
-        buffers: &mut Buffers,
-        leaving: Vec<Leaving>,
-        kept: &mut Vec<Victim>,
-    ) -> Result<()> {
+    /// Writes pages, and lets them leave: how many did. Those that have changed meanwhile, or are used, are kept.
+    fn write_leaving(&self, buffers: &mut Buffers, round: &mut OpenRound<'_, W>) -> (Result<()>, usize) {
         let bytes = Node::<W>::BYTES;
-        let mut outcome = Ok(());
-        let mut leaving = leaving.into_iter().enumerate().peekable();
-        while let Some(&(first, _)) = leaving.peek() {
-            let most = leaving.len() as u32;
-            let run = match &outcome {
-                Ok(()) => self.lists.lock().space.take(Purpose::Current, most),
-                Err(_) => None,
-            };
-            let Some(run) = run else {
-                kept.extend(leaving.map(|(_, leaving)| leaving.victim));
-                return outcome;
-            };
+        let (mut first, mut left) = (0, 0);
+        while !round.leaving.is_empty() {
+            let most = round.leaving.len() as u32;
+            let Some(run) = self.lists.lock().space.take(Purpose::Current, most) else { break };
+            let mut taken = AddressesTaken::of(self, run);
             let images = &mut buffers.images[first * bytes..][..run.length as usize * bytes];
+            first += run.length as usize;
             let stamps: Vec<_> =
                 images.chunks_exact_mut(bytes).map(|image| image::seal(image, self.file.seed())).collect();
-            if let Err(error) = self.file.write(run.first, images) {
-                outcome = Err(error);
-            }
+            let written = self.file.write(run.first, images);
             self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
-            for ((address, stamp), (_, leaving)) in run.addresses().zip(stamps).zip(leaving.by_ref()) {
-                let saved = Saved { address, stamp };
-                if outcome.is_err() || !self.leave_written(&leaving, saved) {
-                    kept.push(leaving.victim);
-                }
-                if outcome.is_err() {
-                    self.lists.lock().space.give_back(Purpose::Current, address);
+            if written.is_err() {
+                return (written, left);
+            }
+            for (address, stamp) in run.addresses().zip(stamps) {
+                let Some(leaving) = round.leaving.pop_front() else { break };
+                taken.left.start += 1;
+                match self.leave_written(&leaving, Saved { address, stamp }) {
+                    true => left += 1,
+                    false => round.kept.push(leaving.victim),
                 }
             }
         }
-        outcome
+        (Ok(()), left)
     }
 
     /// Lets a page leave whose image was just written. False: it stays.
@@ -264,5 +309,26 @@ impl<const W: usize> Heats for Frames<W> {
 
     fn set_heat(&self, frame: u32, heat: Heat) {
         self.node(frame).usage.store(u64::from(heat.bits()), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_knows_of_those_beside_it() {
+        let rounds = Rounds::default();
+        let alone = rounds.begin();
+        assert!(!rounds.end(alone));
+        // One that goes on when it begins, one that begins while it goes on, one that has ended meanwhile.
+        let first = rounds.begin();
+        let second = rounds.begin();
+        assert!(rounds.end(first), "the second has begun beside it");
+        let third = rounds.begin();
+        assert!(rounds.end(second), "the first went on when it began");
+        assert!(rounds.end(third), "the second went on when it began");
+        let alone = rounds.begin();
+        assert!(!rounds.end(alone), "all others have ended");
     }
 }
