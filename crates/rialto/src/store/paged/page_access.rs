@@ -116,7 +116,7 @@ impl PageAccess {
         Ok(())
     }
 
-    /// It got a place for a page; `waited` says whether it had to wait for that.
+    /// It got a place for a page; `waited` says whether it had to wait until another page was written.
     pub(super) fn get_room(&self, waited: bool) {
         let counts = self.counts.get();
         self.counts.set(PageCounts { room_waits: counts.room_waits + u64::from(waited), ..counts });

@@ -247,7 +247,7 @@ impl<const W: usize> PagePool<W> {
                     return Ok(page.0);
                 }
                 // Without a guard of the wait: the caller has locked what others need, and keeps its turn.
-                Err(NoFrame::NoneFree) => self.make_room(1)?,
+                Err(NoFrame::NoneFree) => _ = self.make_room(1)?,
                 Err(full) => return Err(self.error_of(&full)),
             }
         }

@@ -18,12 +18,14 @@ use crate::store::tree::{LatchedNode, Node};
 /// For the pages that are written together.
 pub(super) struct Buffers {
     images: AlignedBuffer,
+    /// How many writes there were from here.
+    writes: u64,
 }
 
 impl Buffers {
     /// For so many pages of so many bytes.
     pub(super) fn of(pages: usize, bytes: usize) -> Buffers {
-        Buffers { images: AlignedBuffer::zeroed(pages * bytes) }
+        Buffers { images: AlignedBuffer::zeroed(pages * bytes), writes: 0 }
     }
 }
 
@@ -41,6 +43,8 @@ struct Leaving {
 pub(super) struct Rounds {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Writes that have ended.
+    writes: AtomicU64,
 }
 
 impl Rounds {
@@ -49,6 +53,11 @@ impl Rounds {
         let ended = self.ended.load(Ordering::SeqCst);
         let before = self.begun.fetch_add(1, Ordering::SeqCst);
         (before, ended < before)
+    }
+
+    /// How many writes have ended.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
     }
 
     /// It ends. Whether there was another one beside it.
@@ -122,12 +131,18 @@ fn is_held(pins: u64, kinds: u64) -> bool {
 }
 
 impl<const W: usize> PagePool<W> {
-    /// Lets some pages leave, and writes those of them that have changed. Returns when so many frames are free.
+    /// Lets some pages leave, and writes those of them that have changed. Returns when so many frames are free: whether it has waited
+    /// for a write, of its own or of a round beside it.
     ///
     /// # Errors
     /// Of a write; [`NoFrame::NoneFree`] if no page can leave.
-    pub fn make_room(&self, frames: usize) -> Result<()> {
-        let mut buffers = self.clock.lock(&self.leaving);
+    pub fn make_room(&self, frames: usize) -> Result<bool> {
+        let writes_before = self.rounds.writes();
+        let (mut buffers, mut has_waited) = match self.leaving.try_lock() {
+            Some(buffers) => (buffers, false),
+            None => (self.clock.lock(&self.leaving), true),
+        };
+        let own_before = buffers.writes;
         // Those of operate stages may leave before an operation fails: kept leaves keep the pages that lead to them, too.
         let (mut held, mut looks) = (PIN | KEPT, 0);
         while self.lists.lock().free.len() < frames {
@@ -136,13 +151,14 @@ impl<const W: usize> PagePool<W> {
                 Round::SomeBusy => {
                     self.clock.look_later(looks);
                     looks += 1;
+                    has_waited = true;
                 }
                 Round::AllStay if held & KEPT != 0 => held = PIN,
                 Round::AllStay if self.lists.lock().free.len() >= frames => {}
                 Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
         }
-        Ok(())
+        Ok(buffers.writes > own_before || has_waited && self.rounds.writes() > writes_before)
     }
 
     /// `held` are the kinds of pins that keep a page where it is.
@@ -245,6 +261,8 @@ impl<const W: usize> PagePool<W> {
             let stamps: Vec<_> =
                 images.chunks_exact_mut(bytes).map(|image| image::seal(image, self.file.seed())).collect();
             let written = self.file.write(run.first, images);
+            buffers.writes += 1;
+            self.rounds.writes.fetch_add(1, Ordering::SeqCst);
             self.counts.writes.fetch_add(u64::from(run.length), Ordering::Relaxed);
             if written.is_err() {
                 return (written, left);

@@ -1,4 +1,4 @@
-//! A pool whose disk panics: the pool goes on.
+//! How room is made: what counts as a wait, and what a disk leaves that panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -108,8 +108,12 @@ impl Disk for PanickingDisk {
 }
 
 fn insert(tree: &PagedTree<WORDS>, number: u32) -> Result<()> {
+    insert_by(&PageAccess::plain(), tree, number)
+}
+
+fn insert_by(access: &PageAccess, tree: &PagedTree<WORDS>, number: u32) -> Result<()> {
     let row = NewRow { bytes: &[1; 500], room: 500, marks: EntryMarks::default() };
-    tree.insert(&PageAccess::plain(), &number.to_be_bytes(), &row, &mut || Admit::Go).map(drop)
+    tree.insert(access, &number.to_be_bytes(), &row, &mut || Admit::Go).map(drop)
 }
 
 fn get(tree: &PagedTree<WORDS>, number: u32) -> Result<bool> {
@@ -159,4 +163,33 @@ fn a_panic_of_the_disk_takes_no_frame_and_no_address() {
     // Now all is. It is not taken for held by a round that goes on.
     let round = pool.let_some_leave(&mut pool.leaving.lock(), PIN);
     assert!(matches!(round, Ok(Round::AllStay)));
+}
+
+/// Some of the places for new pages are those of pages that have changed, some those of pages that have not.
+#[test]
+fn a_wait_for_room_counts_if_a_page_is_written_meanwhile() {
+    let file = PageFile::open(&*MemoryDisk::new(), Open::Create, PAGE_BYTES, 7).unwrap();
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 24, 1 << 20, &Clock::System).unwrap());
+    let tree = PagedTree::new(pool.clone()).unwrap();
+    let (mut waits, mut without_a_write) = (0, 0);
+    for number in 1..3_000 {
+        if number / 100 % 2 == 1 && number % 5 == 0 {
+            // No page has changed since.
+            pool.begin_checkpoint();
+            pool.make_cut();
+            pool.write_cut().unwrap();
+            pool.publish_cut();
+        }
+        (1..number).step_by(101).for_each(|other| assert!(get(&tree, other).unwrap()));
+        let is_full = pool.lists.lock().free.len() < FRAMES_AT_ONCE;
+        let (pages, (_, writes)) = (pool.pages_and_images().0, pool.reads_and_writes());
+        let access = PageAccess::plain();
+        insert_by(&access, &tree, number).unwrap();
+        let (counts, has_written) = (access.counts(), pool.reads_and_writes().1 > writes);
+        assert!(counts.room_waits == 0 || has_written, "row {number}: {counts:?}");
+        waits += counts.room_waits;
+        let made_room = is_full && pool.pages_and_images().0 > pages;
+        without_a_write += u32::from(made_room && !has_written);
+    }
+    assert!(waits > 20 && without_a_write > 20, "{waits} waits, {without_a_write} times without");
 }
