@@ -13,8 +13,8 @@ use crate::io::MemoryDisk;
 use crate::isolate::LockPolicy;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
-    Background, Checkpointing, Database, Error, Options, Residence, Result, Scan, ScanMode, Table, TableDef,
-    Transaction, TxOptions,
+    Background, Checkpointing, Database, Durability, Error, Options, Residence, Result, Scan, ScanMode,
+    Table, TableDef, Transaction, TxOptions,
 };
 
 /// Rows of 200 bytes: twenty in a page of 4 KiB.
@@ -749,6 +749,54 @@ fn savepoints_of_the_transaction_are_out_of_reach_of_a_fetch_stage() {
     tx.rollback_to(&savepoint).unwrap();
     assert!(tx.get(&table, 0).unwrap().is_some());
     tx.commit().unwrap();
+    db.close().unwrap();
+}
+
+/// What a statement does in its fetch stage to the transaction itself is dropped, too.
+#[test]
+fn a_statement_neither_ends_its_fetch_stage_nor_chooses_for_its_transaction() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let before = account(&db);
+    let mut tx = db.begin().unwrap();
+    let durability = tx.durability();
+    let (nested, ended, inner) = (Cell::new(0), Cell::new(false), Cell::new(None));
+    tx.fetch_ahead(&[&table], |tx| {
+        assert!(tx.get(&table, 2 * FAR).unwrap().is_some());
+        let kept = db.metrics().pages.kept;
+        tx.end_fetched();
+        assert_eq!(db.metrics().pages.kept, kept, "it goes on");
+        tx.fetch_ahead(&[&table], |_| nested.set(1));
+        assert!(tx.get(&table, 40 * FAR).unwrap().is_some());
+        assert!(db.metrics().pages.kept > kept, "and keeps what it reads");
+        assert!(tx.delete(&table, 0).unwrap());
+        inner.set(Some(tx.savepoint()));
+        tx.set_lock_policy(LockPolicy::Refuse);
+        tx.set_durability(Durability::Memory);
+        tx.choose(&TxOptions { read_only: true, ..TxOptions::default() }).unwrap();
+        tx.canceller().cancel();
+        tx.clear_cancellation();
+        assert_eq!(tx.check(), Err(Error::Cancelled));
+        ended.set(true);
+    });
+    assert!(ended.get(), "a panic in there is dropped");
+    assert_eq!(nested.get(), 0, "there is one stage at a time");
+    assert_eq!(tx.check(), Err(Error::Cancelled), "the cancel is not lost");
+    tx.clear_cancellation();
+    assert_eq!(tx.durability(), durability);
+    let inner = inner.take().unwrap();
+    assert!(matches!(tx.rollback_to(&inner), Err(Error::NoSuchSavepoint { .. })));
+    let reads = db.metrics().pages.reads;
+    for key in [0, 2 * FAR, 40 * FAR] {
+        assert!(tx.get(&table, key).unwrap().is_some());
+    }
+    assert_eq!(db.metrics().pages.reads, reads, "all is in memory");
+    assert!(tx.update(&table, 2 * FAR, &[(1, Value::Int4(1))]).unwrap(), "it may write");
+    tx.commit().unwrap();
+    let met = account(&db);
+    assert_eq!((met.executions, met.conversions), (before.executions + 1, before.conversions + 1), "{met:?}");
+    assert_eq!(met.lock_held_io_waits, before.lock_held_io_waits, "{met:?}");
+    assert_eq!(db.metrics().pages.kept, 0);
     db.close().unwrap();
 }
 
