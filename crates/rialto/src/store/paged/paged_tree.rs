@@ -163,9 +163,11 @@ impl<const W: usize> PagedTree<W> {
                 Err(Stopped::Missing(missing)) => {
                     by.miss(has_missed)?;
                     has_missed = true;
-                    self.pool.fetch(&missing)?;
+                    by.wait(|| self.pool.fetch(&missing))?;
                 }
-                Err(Stopped::Full(NoFrame::NoneFree)) => by.get_room(self.pool.get_room(FRAMES_AT_ONCE)?),
+                Err(Stopped::Full(NoFrame::NoneFree)) => {
+                    by.get_room(by.wait(|| self.pool.get_room(FRAMES_AT_ONCE))?);
+                }
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
         }
@@ -174,7 +176,7 @@ impl<const W: usize> PagedTree<W> {
 
 impl<const W: usize> RowTree for PagedTree<W> {
     fn get_room(&self, by: &PageAccess) -> Result<()> {
-        by.get_room(self.pool.get_room(self.pool.frames_ahead())?);
+        by.get_room(by.wait(|| self.pool.get_room(self.pool.frames_ahead()))?);
         Ok(())
     }
 
