@@ -325,6 +325,89 @@ fn what_goes_wrong_in_a_fetch_stage_is_dropped() {
     db.close().unwrap();
 }
 
+/// Works that panic amid an operation, after others.
+const PANICS: [(&str, Work); 5] = [
+    ("after changes", |tx, table| {
+        tx.update(table, 2 * FAR, &[(1, Value::Int4(7 * FAR)), (2, Value::Int4(-5))])?;
+        let [id, _, _, _] = row(4 * FAR + 1);
+        tx.insert(table, &[id, Value::Int4(0), Value::Int4(-9), Value::Text("x".repeat(9_000))])?;
+        tx.delete(table, 6 * FAR)?;
+        panic!("after changes");
+    }),
+    ("as it changes a row", |tx, table| {
+        tx.modify(table, 2 * FAR, |fields| {
+            fields.set_i32(1, 5)?;
+            panic!("as it changes a row");
+        })
+        .map(drop)
+    }),
+    ("as it looks at a row", |tx, table| {
+        let key = ROWS - 2 * FAR;
+        tx.look_by(table, "things_by_code", key, ScanMode::Update, |_| panic!("as it looks at a row"))
+            .map(drop)
+    }),
+    ("in a scan", |tx, table| {
+        let scan = Scan { mode: ScanMode::Update, ..Scan::all() };
+        let mut rows = 0;
+        tx.scan(table, &scan, |_, _| {
+            rows += 1;
+            assert!(rows < 50, "in a scan");
+            Ok(ControlFlow::Continue(()))
+        })
+    }),
+    ("behind a savepoint", |tx, table| {
+        tx.delete(table, 2 * FAR)?;
+        tx.savepoint();
+        tx.delete(table, 4 * FAR)?;
+        panic!("behind a savepoint");
+    }),
+];
+
+/// The operate stage begins with nothing of a fetch stage that has panicked, and so does the next transaction.
+#[test]
+fn a_panic_in_a_fetch_stage_leaves_nothing_behind() {
+    for (name, panics) in PANICS {
+        for always in [false, true] {
+            let (db, table) = cold(TwoStage::Tste);
+            db.transact(|tx| tx.get(&table, 0)).unwrap();
+            let others = || {
+                let mut other = db.begin().unwrap();
+                other.set_lock_policy(LockPolicy::Refuse);
+                for key in [2 * FAR, 4 * FAR, 6 * FAR] {
+                    let found = other.get(&table, key).unwrap().unwrap();
+                    assert_eq!(found.view().get_i32(1), Ok(key / 4), "{name}: the row is as it was");
+                    assert!(other.delete(&table, key).unwrap());
+                }
+                other.insert(&table, &row(4 * FAR + 1)).unwrap();
+                assert_eq!(other.rows(&table, &Scan::all()).unwrap().count(), ROWS as usize / 2 - 2);
+                other.abort().unwrap();
+            };
+            let (runs, kept, had_all) = (AtomicU32::new(0), Cell::new(0), Cell::new(false));
+            let run = || {
+                db.transact(|tx| {
+                    if runs.fetch_add(1, Ordering::Relaxed) > 0 {
+                        kept.set(db.metrics().pages.kept);
+                        // A panic here would be the stage's.
+                        had_all.set(std::thread::scope(|scope| scope.spawn(others).join().is_ok()));
+                        if !always {
+                            return Ok(());
+                        }
+                    }
+                    panics(tx, &table)
+                })
+            };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            assert_eq!((done.is_err(), runs.into_inner()), (always, 2), "{name}");
+            assert!(had_all.get(), "{name}: the first run has locked nothing and changed nothing");
+            assert!(kept.get() > 0, "{name}: what it has read stays in memory for the second run");
+            assert_eq!(db.metrics().pages.kept, 0, "{name}");
+            assert_eq!(table.version().store.pages().unwrap().unsettled(), [""; 0], "{name}");
+            others();
+            db.close().unwrap();
+        }
+    }
+}
+
 /// Definitions and rows in one body.
 #[test]
 fn a_body_with_definitions_goes_on_without_its_fetch_stage() {

@@ -137,3 +137,17 @@ fn pages_of_a_table_that_is_gone_are_freed_when_they_can_be_read() {
         assert!(stats.used_bytes <= (expected + 64) * stats.page_bytes, "case {case}: {stats:?}");
     }
 }
+
+/// The thread that writes behind has a reference to the store while it runs.
+#[test]
+fn the_thread_that_writes_behind_has_ended_when_the_close_returns() {
+    for round in 0..20 {
+        let options = PageOptions { cache_bytes: 4_096 * 512, writes_behind: true, ..options() };
+        let tables = DiskTables::new(MemoryDisk::new(), 1, options);
+        fill(&tables, 1);
+        let store = Arc::downgrade(tables.state().store.as_ref().unwrap());
+        assert_eq!(store.strong_count(), 3, "here, in the thread, in its handle");
+        tables.close();
+        assert_eq!(store.strong_count(), 1, "round {round}");
+    }
+}
