@@ -4,12 +4,13 @@
 //! waiter keeps those parts that overlap its own wait. Their length is the part of its wait that the disk caused. The waiter then adds
 //! these intervals to its own, so that a third transaction that waits for it receives them, too.
 //!
-//! Each thread keeps the intervals of the transaction that it runs, until that transaction ends. So a transaction whose locks another
-//! thread releases reports nothing; and if one thread uses two handles in turn, each of them reports the waits of both. If a wait ends by
-//! a deadlock or a time limit, the transactions that still hold the lock report nothing.
+//! A transaction's lock slot keeps its intervals until the transaction ends ([`DiskWaits`]), whichever threads run it. If a wait ends
+//! by a deadlock or a time limit, the transactions that still hold the lock report nothing.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::io::Moment;
@@ -59,47 +60,78 @@ impl DiskTimes {
 }
 
 thread_local! {
-    /// The waits for the disk of the transaction that this thread runs.
-    static TIMES: RefCell<DiskTimes> = RefCell::default();
+    /// When this thread has waited for pages, until the transaction takes it that they are for.
+    static WAITED: RefCell<DiskTimes> = RefCell::default();
     /// How much of this thread's waits for locks the disk caused, since [`take_behind_ns`].
     static BEHIND_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `work` on this thread's intervals. Does nothing if the thread ends and its intervals have been destroyed.
-fn with_times<T: Default>(work: impl FnOnce(&mut DiskTimes) -> T) -> T {
-    TIMES.try_with(|times| work(&mut times.borrow_mut())).unwrap_or_default()
-}
-
-/// Clears the intervals: a run begins on this thread, or a transaction has ended.
-pub(crate) fn forget() {
-    with_times(|times| times.0.clear());
-}
-
 /// This thread has waited for the disk.
 pub(crate) fn note(from: Moment, to: Moment) {
-    with_times(|times| times.add(from, to));
+    // If the thread ends, and this is gone, no transaction takes it.
+    let _ = WAITED.try_with(|waited| waited.borrow_mut().add(from, to));
 }
 
-/// Whether the transaction of this thread has waited for the disk.
-pub(crate) fn are_there() -> bool {
-    with_times(|times| !times.is_empty())
+/// Takes when this thread has waited for the disk since the last call.
+fn take_waited() -> DiskTimes {
+    WAITED.try_with(RefCell::take).unwrap_or_default()
 }
 
-/// This thread's transaction releases a lock: adds its waits for the disk to those that a waiter has been given.
-pub(crate) fn add_to(told: &mut DiskTimes) {
-    with_times(|times| told.add_all(times));
+/// When a transaction has waited for the disk, by itself or behind the locks of others.
+#[derive(Debug, Default)]
+pub(crate) struct DiskWaits {
+    are_there: AtomicBool,
+    times: Mutex<DiskTimes>,
 }
 
-/// This thread's transaction has waited for a lock, and was given these intervals. Gives how much of the wait the disk caused, in
-/// nanoseconds.
-pub(crate) fn end_lock_wait(told: &DiskTimes, since: Moment, until: Moment) -> u64 {
-    let within = told.within(since, until);
-    let behind_ns = within.sum_ns();
-    if behind_ns > 0 {
-        with_times(|times| times.add_all(&within));
-        BEHIND_NS.set(BEHIND_NS.get() + behind_ns);
+impl DiskWaits {
+    /// Whether there are any.
+    pub fn are_there(&self) -> bool {
+        self.are_there.load(Ordering::Relaxed)
     }
-    behind_ns
+
+    /// Forgets them: a run begins, or the transaction has ended.
+    pub fn forget(&self) {
+        if self.are_there() {
+            self.are_there.store(false, Ordering::Relaxed);
+            self.times.lock().0.clear();
+        }
+    }
+
+    fn add(&self, others: &DiskTimes) {
+        if !others.is_empty() {
+            self.times.lock().add_all(others);
+            self.are_there.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The transaction releases a lock: adds its waits to those that a waiter has been given.
+    pub fn add_to(&self, told: &mut DiskTimes) {
+        told.add_all(&self.times.lock());
+    }
+
+    /// The transaction has waited for a lock, on this thread, and was given these intervals. Gives how much of the wait the disk
+    /// caused, in nanoseconds.
+    pub fn end_lock_wait(&self, told: &DiskTimes, since: Moment, until: Moment) -> u64 {
+        let within = told.within(since, until);
+        let behind_ns = within.sum_ns();
+        if behind_ns > 0 {
+            self.add(&within);
+            BEHIND_NS.set(BEHIND_NS.get() + behind_ns);
+        }
+        behind_ns
+    }
+}
+
+/// Does what may wait for the disk, for the transaction with these waits, or for none.
+pub(crate) fn waits_of<T>(transaction: Option<&DiskWaits>, work: impl FnOnce() -> T) -> T {
+    // What was not for a transaction.
+    drop(take_waited());
+    let done = work();
+    if let Some(waits) = transaction {
+        waits.add(&take_waited());
+    }
+    done
 }
 
 /// How much of this thread's waits for locks the disk caused since the last call.
@@ -148,17 +180,20 @@ mod tests {
     #[test]
     fn of_a_wait_for_a_lock_that_part_counts_in_which_the_holder_waited_for_the_disk() {
         let told = times(&[(0, 10), (20, 30), (40, 50)]);
-        forget();
+        let waits = DiskWaits::default();
         take_behind_ns();
-        assert_eq!(end_lock_wait(&told, at(5), at(45)), Duration::from_millis(20).as_nanos() as u64);
+        assert_eq!(waits.end_lock_wait(&told, at(5), at(45)), Duration::from_millis(20).as_nanos() as u64);
         assert_eq!(take_behind_ns(), 20_000_000);
         assert_eq!(take_behind_ns(), 0);
         // The next one that waits for this one: these were waits for the disk, and one of its own.
-        note(at(60), at(70));
+        note(at(100), at(110));
+        waits_of(Some(&waits), || note(at(60), at(70)));
         let mut handed = DiskTimes::default();
-        add_to(&mut handed);
-        assert_eq!(stretches(&handed), [(5, 10), (20, 30), (40, 45), (60, 70)]);
-        forget();
-        assert!(!are_there(), "a new run has waited for nothing");
+        waits.add_to(&mut handed);
+        assert_eq!(stretches(&handed), [(5, 10), (20, 30), (40, 45), (60, 70)], "none that was for another");
+        waits.forget();
+        assert!(!waits.are_there(), "a new run has waited for nothing");
+        waits.add_to(&mut handed);
+        assert_eq!(handed.0.len(), 4);
     }
 }

@@ -99,7 +99,7 @@ pub struct PageCounts {
     pub misses: u64,
     /// Pages that they have read: inner nodes, leaves, and pages of long values.
     pub reads: u64,
-    /// How often an access has waited for a place in memory, until another page had left its place, and was perhaps written.
+    /// How often an access has waited for a place in memory until another page, which had changed, was written and had left it.
     pub room_waits: u64,
 }
 

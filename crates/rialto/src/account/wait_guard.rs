@@ -120,6 +120,8 @@ pub(crate) struct WaitGuard {
     /// The waits inside of this one are part of it, and accounted by it.
     is_outer: bool,
     is_for_page: bool,
+    /// A virtual clock, which is told when what the thread waited for has happened.
+    told: Option<Clock>,
 }
 
 impl WaitGuard {
@@ -142,17 +144,19 @@ impl WaitGuard {
         let account = sum.map(|sum| (clock.clone(), clock.now(), sum));
         let is_outer = account.is_some();
         let is_for_page = is_outer && what == Awaited::Page;
+        // A back-off ends by itself, and the next run may do no more than the one before.
+        let told = (matches!(clock, Clock::Virtual(_)) && what != Awaited::Others).then(|| clock.clone());
         if is_outer {
             IS_ACCOUNTED.set(true);
         }
         if KEEPS_ITS_TURN.get() {
-            return WaitGuard { turns: None, account, is_outer, is_for_page };
+            return WaitGuard { turns: None, account, is_outer, is_for_page, told };
         }
         let turns = TURNS.try_with(Cell::take).unwrap_or_default();
         if let Some(turns) = &turns {
             turns.leave();
         }
-        WaitGuard { turns, account, is_outer, is_for_page }
+        WaitGuard { turns, account, is_outer, is_for_page, told }
     }
 
     /// The event that the thread waited for has happened: returns when it is its turn. The wait for the turn is
@@ -164,6 +168,9 @@ impl WaitGuard {
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
+        if let Some(clock) = &self.told {
+            clock.end_wait();
+        }
         if let Some(turns) = self.turns.take() {
             turns.come_back();
             set_turns(Some(turns));
@@ -203,10 +210,36 @@ impl Drop for LatchWait {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use super::super::waits::now;
     use super::*;
+    use crate::io::{Scheduler, VirtualClock};
+
+    /// Counts the waits that have ended.
+    #[derive(Default)]
+    struct EndedWaits(AtomicU32);
+
+    impl Scheduler for EndedWaits {
+        fn wait(&self, _: &VirtualClock, _: Option<Moment>) {}
+
+        fn end_wait(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_scheduler_is_told_when_what_was_waited_for_has_happened() {
+        let ended = Arc::new(EndedWaits::default());
+        let clock = Clock::from(Arc::new(VirtualClock::scheduled(ended.clone())));
+        for what in [Awaited::Lock, Awaited::Page, Awaited::LogRoom, Awaited::Log] {
+            drop(WaitGuard::enter(&clock, what));
+        }
+        assert_eq!(ended.0.load(Ordering::Relaxed), 4);
+        drop(WaitGuard::enter(&clock, Awaited::Others));
+        assert_eq!(ended.0.load(Ordering::Relaxed), 4, "a back-off ends by itself");
+    }
 
     #[test]
     fn waits_are_kept_by_thread_and_kind() {

@@ -180,6 +180,14 @@ impl Clock {
         }
     }
 
+    /// What the calling thread has waited for has happened, and it goes on.
+    #[inline]
+    pub(crate) fn end_wait(&self) {
+        if let Clock::Virtual(clock) = self {
+            clock.end_wait();
+        }
+    }
+
     /// A run of a transaction on disk-resident tables has come to the end of its body: on a virtual clock that takes time.
     #[cold]
     pub(crate) fn end_body(&self) {

@@ -199,6 +199,13 @@ impl Scheduler for Processor {
         }
     }
 
+    fn end_wait(&self) {
+        if let Some(me) = ME.get() {
+            // Its next wait is another one, before which it has perhaps done what others wait for.
+            self.state.lock().threads[me].doing = Doing::Runs;
+        }
+    }
+
     fn sleep(&self, clock: &VirtualClock, until: Moment) {
         match ME.get() {
             Some(me) => self.pass(clock, self.state.lock(), me, Doing::Sleeps(until)),
@@ -288,6 +295,45 @@ mod tests {
         };
         processor.run(&clock, vec![Box::new(waits), Box::new(does)], waits);
         assert_eq!(*ended.lock(), [7, 7]);
+    }
+
+    /// Each thread waits for the one behind it, goes on when that has gone on, and waits again at once.
+    #[test]
+    fn what_a_thread_does_between_two_waits_shows_at_once() {
+        const LAST: usize = 6;
+        let (processor, clock) = Processor::new(Duration::ZERO);
+        let (done, changed) = (Mutex::new([false; LAST + 1]), Condvar::new());
+        let went_on = Mutex::new(Vec::new());
+        let clocks = || Clock::from(clock.clone());
+        let waits_for = |nth: usize, limit| {
+            let clock = clocks();
+            let mut done = done.lock();
+            while !done[nth] {
+                clock.wait(&changed, &mut done, limit);
+            }
+            clock.end_wait();
+        };
+        let in_chain = |me: usize| {
+            let waits_for = &waits_for;
+            let (done, went_on, clocks) = (&done, &went_on, &clocks);
+            move || {
+                waits_for(me + 1, Some(Duration::from_millis(10)));
+                went_on.lock().push((me, clocks().now().reading().as_millis()));
+                done.lock()[me] = true;
+                waits_for(0, None);
+            }
+        };
+        let mut threads: Vec<_> =
+            (1..LAST).map(|me| Box::new(in_chain(me)) as Box<dyn FnOnce() + Send>).collect();
+        threads.push(Box::new(|| {
+            clocks().sleep(Duration::from_millis(5));
+            done.lock()[LAST] = true;
+            clocks().sleep(Duration::from_millis(50));
+            done.lock()[0] = true;
+        }));
+        processor.run(&clock, threads, || ());
+        let expected: Vec<_> = (1..LAST).rev().map(|me| (me, 5)).collect();
+        assert_eq!(went_on.into_inner(), expected);
     }
 
     #[test]

@@ -49,7 +49,9 @@ impl Drop for InProgress {
 
 /// Whether a system call is to be made again: the system has no room for the moment, or a signal has come.
 fn is_for_now(error: &io::Error) -> bool {
-    [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|now| error.raw_os_error() == Some(now.raw_os_error()))
+    [Errno::INTR, Errno::AGAIN, Errno::BUSY]
+        .iter()
+        .any(|now| error.raw_os_error() == Some(now.raw_os_error()))
 }
 
 fn write_some(ring: &mut IoUring, file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {

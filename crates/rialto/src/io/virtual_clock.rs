@@ -19,6 +19,9 @@ pub trait Scheduler: Send + Sync {
     /// [move](VirtualClock::advance_to) the clock to the first of these moments.
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
 
+    /// What the calling thread has waited for has happened: what it does now others may wait for. It keeps its turn.
+    fn end_wait(&self) {}
+
     /// The calling thread sleeps until a moment, whatever others do.
     fn sleep(&self, clock: &VirtualClock, until: Moment) {
         while clock.moment() < until {
@@ -103,10 +106,20 @@ impl VirtualClock {
         if self.run.is_zero() {
             return;
         }
-        let busy_until = Moment { ns: self.busy_until_ns.load(Ordering::Relaxed) };
-        let until = self.moment().max(busy_until) + self.run;
-        self.busy_until_ns.store(until.ns, Ordering::Relaxed);
+        let mut until = self.moment();
+        // In one step: without a scheduler several threads come here at the same time.
+        let _ = self.busy_until_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |busy_until_ns| {
+            until = self.moment().max(Moment { ns: busy_until_ns }) + self.run;
+            Some(until.ns)
+        });
         self.sleep_until(until);
+    }
+
+    /// As [`Scheduler::end_wait`].
+    pub(super) fn end_wait(&self) {
+        if let WaitMode::Scheduled(scheduler) = &self.waits {
+            scheduler.end_wait();
+        }
     }
 
     /// Returns when the moment has come.
@@ -185,6 +198,19 @@ mod tests {
         hands.advance(Duration::from_secs(1));
         assert_eq!(hands.now(), Duration::from_secs(3601));
         assert_eq!(clock.calendar_ms() - calendar, 3_601_000);
+    }
+
+    /// Each run takes the processor for itself, whether threads have a scheduler or not.
+    #[test]
+    fn runs_of_several_threads_follow_each_other_on_one_processor() {
+        const RUNS: u32 = 50_000;
+        let clock = VirtualClock::new().with_run_time(Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..RUNS).for_each(|_| clock.end_body()));
+            }
+        });
+        assert_eq!(clock.now(), 4 * RUNS * Duration::from_millis(1));
     }
 
     #[test]

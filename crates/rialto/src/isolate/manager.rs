@@ -1,7 +1,7 @@
 //! The lock manager: owners, waits, and release.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -24,7 +24,7 @@ use super::slot::{
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
-use crate::account::disk_waits;
+use crate::account::disk_waits::DiskWaits;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
@@ -350,10 +350,11 @@ impl LockManager {
     #[inline]
     pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut WokenOwners) {
         // Those that go on waiting, for other holders, are told, too: the last holder does not know of this one.
-        if disk_waits::are_there() {
-            head.waiting().for_each(|waiter| self.slots[usize::from(waiter)].tell_disk_waits());
+        let releasing = &self.slots[usize::from(owner)];
+        if releasing.disk_waits.are_there() {
+            head.waiting().for_each(|waiter| self.slots[usize::from(waiter)].tell_disk_waits(releasing));
         }
-        let by = self.slots[usize::from(owner)].release();
+        let by = releasing.release();
         head.grant_waiting(by, |told| match told {
             WaitOutcome::Granted(owner) => self.mark_granted(owner, woken),
             WaitOutcome::Retry(owner) => {
@@ -514,7 +515,7 @@ impl LockManager {
         for index in body.intervals.drain(..) {
             let mut woken = WokenOwners::new();
             self.intervals.release(body.id, index, |granted| {
-                self.slots[usize::from(granted)].tell_disk_waits();
+                self.slots[usize::from(granted)].tell_disk_waits(&self.slots[usize::from(body.id)]);
                 self.mark_granted(granted, &mut woken);
             });
             self.wake(&woken);
@@ -528,6 +529,11 @@ impl LockManager {
             TableForm::Head(at) if !held.wanted => self.release(id, HeadName::table(held.table), at),
             _ => self.release_thin_table(id, held),
         }
+    }
+
+    /// When the transaction that has the owner's slot has waited for the disk.
+    pub(crate) fn disk_waits(&self, owner: &Owner) -> &Arc<DiskWaits> {
+        &self.slots[usize::from(owner.body.id)].disk_waits
     }
 
     /// How long transactions of this owner's slot, including earlier ones, have waited for locks.

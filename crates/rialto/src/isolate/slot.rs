@@ -1,5 +1,6 @@
 //! Transaction slots: owners of locks, how an owner sleeps and is woken, and how slots are lent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
 use super::thin::index::ThinIndex;
 use super::thin::{Chunks, ThinList};
-use crate::account::disk_waits::{self, DiskTimes};
+use crate::account::disk_waits::{DiskTimes, DiskWaits};
 use crate::ids::{IndexId, TableId};
 use crate::io::{Clock, Moment, thread_number};
 
@@ -72,6 +73,8 @@ pub(super) struct Slot {
     wait: Mutex<Option<WaitRecord>>,
     /// When those that have granted what the owner waits for have waited for the disk.
     told: Mutex<DiskTimes>,
+    /// When the owner's transaction has waited for the disk.
+    pub(super) disk_waits: Arc<DiskWaits>,
     pub(super) counters: CounterCells,
     /// The records that the owner has locked in the thin form.
     pub(super) thin: ThinList,
@@ -126,7 +129,7 @@ impl Slot {
         self.counters.waits.add(1);
         self.counters.wait_ns.add(now.ns_since(since));
         let told = std::mem::take(&mut *self.told.lock());
-        self.counters.wait_for_disk_ns.add(disk_waits::end_lock_wait(&told, since, now));
+        self.counters.wait_for_disk_ns.add(self.disk_waits.end_lock_wait(&told, since, now));
     }
 
     /// The announced wait.
@@ -145,10 +148,10 @@ impl Slot {
         self.state.fetch_or(RETRY, Ordering::AcqRel);
     }
 
-    /// The owner of this thread releases what the sleeper waits for: tells it when it has waited for the disk.
-    pub(super) fn tell_disk_waits(&self) {
-        if disk_waits::are_there() {
-            disk_waits::add_to(&mut self.told.lock());
+    /// The owner of another slot releases what the sleeper waits for: tells it when that one has waited for the disk.
+    pub(super) fn tell_disk_waits(&self, by: &Slot) {
+        if by.disk_waits.are_there() {
+            by.disk_waits.add_to(&mut self.told.lock());
         }
     }
 

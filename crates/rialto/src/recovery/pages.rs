@@ -182,7 +182,10 @@ impl RedoTable {
 impl RedoTable {
     fn twice_in_pages(&self, position: usize, entry: &[u8]) -> String {
         let key = self.schema.print_key(WhichIndex::Secondary(position), entry);
-        format!("two rows have the key {key} of the unique index \"{}\"", self.schema.indexes()[position].name)
+        format!(
+            "two rows have the key {key} of the unique index \"{}\"",
+            self.schema.indexes()[position].name
+        )
     }
 }
 

@@ -241,13 +241,16 @@ mod tests {
         let entries = collect(&mut tx, &table).unwrap();
         let (canceller, mut taken) = (tx.canceller(), 0);
         let context = tx.context();
-        let stopped = entries.put(|| context.check(), |_, _| {
-            taken += 1;
-            if taken == 2 * PUT_AT_ONCE {
-                canceller.cancel();
-            }
-            Ok(())
-        });
+        let stopped = entries.put(
+            || context.check(),
+            |_, _| {
+                taken += 1;
+                if taken == 2 * PUT_AT_ONCE {
+                    canceller.cancel();
+                }
+                Ok(())
+            },
+        );
         assert!(matches!(stopped, Err(NotBuilt::Stopped(Error::Cancelled))));
         assert!(taken <= 3 * PUT_AT_ONCE, "{taken} entries");
     }

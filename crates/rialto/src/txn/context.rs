@@ -179,6 +179,7 @@ impl Context {
         let (choices, began) = (core.choices(&TxOptions::default()), core.clock.now());
         let opening = core.storage.catalog.opening();
         let waited_before_ns = core.locks.waited_ns(&owner);
+        let page_access = PageAccess::of(core.locks.disk_waits(&owner).clone());
         let room = core.defaults.write_set_bytes_max;
         Some(Context {
             home: None,
@@ -211,7 +212,7 @@ impl Context {
             ledger: Ledger { began, waits: WaitSums::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
-            page_access: PageAccess::plain(),
+            page_access,
             fetch_stage: FetchStage::default(),
             is_led: false,
             statement: None,

@@ -22,7 +22,9 @@ use crate::commit::write_set::{CurrentLocation, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
-use crate::row::{IndexDef, IntoKey, Key, Schema, WhichIndex, encode, primary_index_name, table_of_primary_index};
+use crate::row::{
+    IndexDef, IntoKey, Key, Schema, WhichIndex, encode, primary_index_name, table_of_primary_index,
+};
 use crate::store::{StoragePart, Table, TableParts, TableVersion};
 
 /// The versions of tables that a transaction defines may take this many times the bytes that its packet may
@@ -382,11 +384,12 @@ impl Context {
         let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
         // Entries of a non-unique index end in the primary key, which has changed.
         for position in 0..schema.indexes().len() {
-            let secondary = self.build_index(unnamed, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
-                let mut primary = Key::new();
-                schema.primary_key_of_row(row, 0, &mut primary);
-                schema.index_key_of_row(position, row, &primary, key);
-            })?;
+            let secondary =
+                self.build_index(unnamed, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
+                    let mut primary = Key::new();
+                    schema.primary_key_of_row(row, 0, &mut primary);
+                    schema.index_key_of_row(position, row, &primary, key);
+                })?;
             let secondary = secondary.unwrap_or_else(|_| unreachable!("its keys were unique before"));
             let id = schema.indexes()[position].id;
             let before = parts.store.replace_index(WhichIndex::Secondary(position), secondary.clone());

@@ -3,7 +3,6 @@
 use super::calls::NumberSource;
 use super::context::Context;
 use super::releases::DeferredRelease;
-use crate::account::disk_waits;
 use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
 use crate::isolate::Owner;
@@ -83,8 +82,9 @@ impl Context {
                 self.release_locks();
             }
         }
-        if unlikely(touched_pages) {
-            disk_waits::forget();
+        // One that has touched no page may have waited behind one that has.
+        if unlikely(touched_pages || self.core.has_stages()) {
+            self.page_access.forget_disk_waits();
         }
         if unlikely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();

@@ -66,8 +66,9 @@ impl Transaction<'_> {
 
 impl Transaction<'_> {
     /// The statement that was fetched ahead is over: its pages need not stay in memory until the next one, or the transaction's end.
+    /// This does nothing while the statement is fetched ahead.
     pub fn end_fetched(&mut self) {
-        if unlikely(self.context().statement.is_some()) {
+        if unlikely(self.context().statement.is_some()) && !self.context().fetches() {
             self.context().end_statement();
         }
     }

@@ -11,7 +11,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::retries::Retries;
 use super::transaction::Transaction;
 use super::two_stage::{AfterRun, StagedExecution};
-use crate::account::{disk_waits, waits};
+use crate::account::waits;
 use crate::commit::NoPlace;
 use crate::error::{Error, Result};
 use crate::fault_injection;
@@ -236,7 +236,7 @@ impl Runs {
             Box::new(StagedExecution::new(procedure, stages.begin(procedure), context.began))
         });
         execution.begin_run(&context.page_access, context.began);
-        disk_waits::forget();
+        context.page_access.forget_disk_waits();
         context.be_led();
         if execution.fetches() {
             context.read_unlocked(false);

@@ -210,7 +210,11 @@ impl Transaction<'_> {
 
     /// Goes on after a cancel, for example after a rollback to a savepoint. A canceller can cancel it again.
     pub fn clear_cancellation(&mut self) {
-        self.context().cancellation.clear();
+        let context = self.context();
+        // What a fetch stage does is dropped; the cancel stays for the transaction.
+        if !context.fetches() {
+            context.cancellation.clear();
+        }
     }
 }
 

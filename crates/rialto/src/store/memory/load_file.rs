@@ -126,10 +126,8 @@ impl LoadFileWriter {
         let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
         // A load that was not committed before a crash may have left a file of this number.
         file.set_length(0)?;
-        let (buffer, digest) = (
-            AlignedBuffer::zeroed(SEGMENT_BYTES),
-            Xxh3::with_seed(seed(database_id, number)),
-        );
+        let (buffer, digest) =
+            (AlignedBuffer::zeroed(SEGMENT_BYTES), Xxh3::with_seed(seed(database_id, number)));
         Ok(LoadFileWriter { file, database_id, number, heap, buffer, images: 0, digest })
     }
 

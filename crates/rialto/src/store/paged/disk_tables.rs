@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
 use super::paged_index::{GoneTrees, PagedIndex};
 use super::paged_table::PagedTable;
 use super::published::{PublishedAt, PublishedTable};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId};
 use crate::io::{Clock, Disk};
 
@@ -57,6 +57,11 @@ pub(crate) struct PagesAt {
 }
 
 /// The disk-resident tables of a database, and their pages. There is no page file before there is such a table.
+///
+/// Invariant: each page belongs to a table in `tables`, in memory and as a checkpoint publishes it. A table that is gone is there
+/// until its pages are free. If some of them cannot be read, the *rest* of the table takes its place: a table whose trees have these
+/// pages as their roots. The next checkpoint tries again, also after another opening, which finds that nothing uses the rest
+/// ([`DiskTables::keep_only`]).
 pub(crate) struct DiskTables {
     disk: Arc<dyn Disk>,
     /// Of the checksums of images.
@@ -78,6 +83,8 @@ struct DiskTablesState {
     tables: HashMap<HeapId, PagedTable>,
     /// Whether the page file was made while its name is not known to be durable.
     is_unnamed: bool,
+    /// Whether the database is closed: no table is made any more.
+    is_closed: bool,
 }
 
 impl DiskTables {
@@ -97,7 +104,7 @@ impl DiskTables {
     /// has written stays as it is, while its home block is in force too.
     ///
     /// # Errors
-    /// Those of the disk; [`Error::Corrupt`](crate::Error::Corrupt).
+    /// Those of the disk; [`Error::Corrupt`].
     pub fn open(
         disk: Arc<dyn Disk>,
         seed: u64,
@@ -108,7 +115,7 @@ impl DiskTables {
         let Some(PagesAt { page_bytes, .. }) = current.or(other) else { return Ok(tables) };
         let in_force = PagesInForce { current: current.map(|at| at.at), other: other.map(|at| at.at) };
         let (store, published) = page_store::open(tables.room(page_bytes as usize), in_force)?;
-        let mut state = tables.state.lock();
+        let mut state = tables.state();
         for table in &published {
             state
                 .tables
@@ -119,6 +126,11 @@ impl DiskTables {
         drop(state);
         tables.are_there.store(true, Ordering::Relaxed);
         Ok(tables)
+    }
+
+    /// Held while a store or a table is made, which waits for the disk by the clock.
+    fn state(&self) -> MutexGuard<'_, DiskTablesState> {
+        self.options.clock.lock(&self.state)
     }
 
     fn room(&self, page_bytes: usize) -> PageRoom<'_> {
@@ -143,7 +155,7 @@ impl DiskTables {
         if self.options.writes_behind || !self.are_there() {
             return;
         }
-        let store = self.state.lock().store.clone();
+        let store = self.state().store.clone();
         if let Some(store) = store {
             store.write_behind_once();
         }
@@ -152,7 +164,8 @@ impl DiskTables {
     /// Ends the thread that writes behind. From now on no page is read or written.
     pub fn close(&self) {
         let (writer, store) = {
-            let mut state = self.state.lock();
+            let mut state = self.state();
+            state.is_closed = true;
             (state.writer.take(), state.store.clone())
         };
         drop(writer);
@@ -163,7 +176,7 @@ impl DiskTables {
 
     /// The table with this storage.
     pub fn find(&self, heap: HeapId) -> Option<PagedTable> {
-        self.state.lock().tables.get(&heap).cloned()
+        self.state().tables.get(&heap).cloned()
     }
 
     /// Whether there are any, or were since the database was opened.
@@ -187,12 +200,13 @@ impl DiskTables {
     /// transaction in progress, which redo does again.)
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Those of the disk; [`Error::Closed`] if the database is closed.
     pub fn make(&self, heap: HeapId, indexes: &[IndexId]) -> Result<PagedTable> {
-        let mut state = self.state.lock();
-        if let Some(table) = state.tables.remove(&heap) {
-            table.free();
+        let mut state = self.state();
+        if state.is_closed {
+            return Err(Error::Closed);
         }
+        let unread = state.tables.remove(&heap).map_or_else(Vec::new, |before| before.free());
         let store = match &state.store {
             Some(store) => store.clone(),
             None => {
@@ -209,6 +223,7 @@ impl DiskTables {
             }
         };
         let table = PagedTable::make(&*store, heap, indexes, Arc::downgrade(&self.gone))?;
+        table.free_later(&*store, &unread);
         state.tables.insert(heap, table.clone());
         self.are_there.store(true, Ordering::Relaxed);
         Ok(table)
@@ -220,14 +235,14 @@ impl DiskTables {
     /// Those of the disk.
     pub fn make_index(&self, table: &PagedTable, id: IndexId) -> Result<PagedIndex> {
         // No checkpoint is cut meanwhile.
-        let state = self.state.lock();
+        let state = self.state();
         let store = state.store.as_ref().expect("there is a table");
         table.make_index(&**store, id)
     }
 
     /// Lets go of all tables but those with this storage: an opening has found that no table has theirs.
     pub fn keep_only(&self, is_kept: impl Fn(HeapId) -> bool) {
-        let state = self.state.lock();
+        let state = self.state();
         state.tables.values().filter(|table| !is_kept(table.heap())).for_each(PagedTable::discard);
     }
 
@@ -238,34 +253,40 @@ impl DiskTables {
             GoneTrees::Index(_) => None,
         };
         let gone: Vec<HeapId> = self.gone.lock().iter().filter_map(heap).collect();
-        self.state.lock().tables.keys().any(|heap| !gone.contains(heap))
+        self.state().tables.keys().any(|heap| !gone.contains(heap))
     }
 
-    /// Frees the pages of tables and indexes that are gone.
+    /// Frees the pages of tables and indexes that are gone. What cannot be read is tried again by the next call. No cut is made
+    /// meanwhile.
     pub fn free_gone(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
+        let Some(store) = self.state().store.clone() else { return };
         for gone in gone {
             match gone {
+                GoneTrees::Index(index) => index.free(&*store),
                 GoneTrees::Table(table) => {
-                    let is_known = self.state.lock().tables.remove(&table.heap()).is_some();
-                    if is_known {
-                        table.free();
+                    let known = self.state().tables.remove(&table.heap());
+                    let unread = known.map_or_else(Vec::new, |table| table.free());
+                    if !unread.is_empty() {
+                        let rest = PublishedTable::of_rest(table.heap(), &unread);
+                        let rest = PagedTable::of_published(&*store, &rest, Arc::downgrade(&self.gone));
+                        rest.discard();
+                        self.state().tables.insert(rest.heap(), rest);
                     }
                 }
-                GoneTrees::Index(index) => index.free(),
             }
         }
     }
 
     /// What has happened to the pages; `None` if there are none.
     pub fn stats(&self) -> Option<PageStats> {
-        self.state.lock().store.as_ref().map(|store| store.stats())
+        self.state().store.as_ref().map(|store| store.stats())
     }
 
     /// Begins the checkpoint of the pages, if there are any. The home block that named what the checkpoint before the last
     /// has written is retired, or `older_is_kept`.
     pub fn begin_checkpoint(&self, older_is_kept: bool) -> Option<PageCheckpoint<'_>> {
-        let store = self.state.lock().store.clone()?;
+        let store = self.state().store.clone()?;
         if !older_is_kept {
             store.begin_checkpoint();
         }
@@ -312,7 +333,7 @@ impl PageCheckpoint<'_> {
     /// Makes the cut, in the function that it gives to `hold_commits`: no commit is applied there.
     pub fn cut<T>(&mut self, hold_commits: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
         // No table is made or freed meanwhile. The wait for a thread that makes one is here, and not while commits are held.
-        let state = self.tables.state.lock();
+        let state = self.tables.state();
         let PageCheckpoint { store, cut, .. } = self;
         hold_commits(&mut || {
             store.make_cut();
@@ -351,3 +372,6 @@ impl Drop for PageCheckpoint<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

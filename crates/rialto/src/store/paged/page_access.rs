@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use crate::account::PageCounts;
+use crate::account::disk_waits::{self, DiskWaits};
 use crate::error::{Error, Result};
 use crate::store::tree::Leaf;
 
@@ -35,12 +36,37 @@ pub(crate) struct PageAccess {
     counts: Cell<PageCounts>,
     gave_up: Cell<Option<GaveUp>>,
     kept: RefCell<KeptPages>,
+    /// When its transaction has waited for the disk.
+    disk_waits: Option<Arc<DiskWaits>>,
 }
 
 impl PageAccess {
     /// Of a caller that is no transaction, or that changes what is in memory only.
     pub fn plain() -> PageAccess {
         PageAccess::default()
+    }
+
+    /// Of a transaction with these waits for the disk.
+    pub fn of(disk_waits: Arc<DiskWaits>) -> PageAccess {
+        PageAccess { disk_waits: Some(disk_waits), ..PageAccess::default() }
+    }
+
+    /// Does what may wait for the disk.
+    pub(super) fn wait<T>(&self, work: impl FnOnce() -> T) -> T {
+        disk_waits::waits_of(self.disk_waits.as_deref(), work)
+    }
+
+    /// For tests of waits for the disk.
+    #[cfg(test)]
+    pub(crate) fn wait_for_tests<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.wait(work)
+    }
+
+    /// Forgets the transaction's waits for the disk: a run of it begins, or it has ended.
+    pub fn forget_disk_waits(&self) {
+        if let Some(waits) = &self.disk_waits {
+            waits.forget();
+        }
     }
 
     /// Begins a run, which has kept these pages already.
@@ -116,7 +142,7 @@ impl PageAccess {
         Ok(())
     }
 
-    /// It got a place for a page; `waited` says whether it had to wait for that.
+    /// It got a place for a page; `waited` says whether it had to wait until another page was written.
     pub(super) fn get_room(&self, waited: bool) {
         let counts = self.counts.get();
         self.counts.set(PageCounts { room_waits: counts.room_waits + u64::from(waited), ..counts });

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 
 use super::file_space::FileAddress;
 use super::image;
 use super::page_map::{PageId, Saved};
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, File, Open};
+use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, File, Open};
 
 /// The file's name.
 pub(crate) const PAGE_FILE: &str = "pages";
@@ -26,8 +26,31 @@ pub(super) struct PageFile {
     length: Mutex<u64>,
     /// Why a sync has failed. What was written before it may be lost, even if a later sync succeeds; so none does.
     sync_failure: Mutex<Option<DiskError>>,
-    /// Whether the database is closed: another process may have its directory. Held by what reads or writes.
-    is_closed: RwLock<bool>,
+    /// Counted, not held under a lock: a call of a simulated disk waits by the clock.
+    calls: Mutex<Calls>,
+    /// The last call has ended.
+    is_idle: Condvar,
+}
+
+/// The calls of the disk that read or write the file.
+#[derive(Debug, Default)]
+struct Calls {
+    in_progress: usize,
+    /// Whether the database is closed: another process may have its directory. No call begins any more.
+    are_refused: bool,
+}
+
+/// A call in progress, until this is dropped.
+struct Call<'a>(&'a PageFile);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.0.calls.lock();
+        calls.in_progress -= 1;
+        if calls.are_refused && calls.in_progress == 0 {
+            self.0.is_idle.notify_all();
+        }
+    }
 }
 
 impl PageFile {
@@ -41,7 +64,8 @@ impl PageFile {
             seed,
             length,
             sync_failure: Mutex::default(),
-            is_closed: RwLock::new(false),
+            calls: Mutex::default(),
+            is_idle: Condvar::new(),
         })
     }
 
@@ -66,12 +90,9 @@ impl PageFile {
         damage: impl Fn(&[u8]) -> Option<String>,
     ) -> Result<()> {
         let offset = self.offset(saved.address);
-        let closed = self.is_closed.read();
-        if *closed {
-            return Err(Error::Closed);
-        }
+        let call = self.begin_call()?;
         self.file.read_at(buffer, offset)?;
-        drop(closed);
+        drop(call);
         let damaged = image::check(buffer, page, saved.stamp, self.seed).err().or_else(|| damage(buffer));
         match damaged {
             None => Ok(()),
@@ -87,10 +108,7 @@ impl PageFile {
     /// Writes sealed images, side by side: each time adjacent ones, from an address on. They are durable after
     /// [`PageFile::sync`].
     pub fn write_each(&self, writes: &[(FileAddress, &[u8])]) -> Result<()> {
-        let closed = self.is_closed.read();
-        if *closed {
-            return Err(Error::Closed);
-        }
+        let _call = self.begin_call()?;
         let writes: Vec<(u64, &[u8])> =
             writes.iter().map(|&(first, images)| (self.offset(first), images)).collect();
         let end = writes.iter().map(|(offset, images)| offset + images.len() as u64).max();
@@ -98,9 +116,22 @@ impl PageFile {
         Ok(self.file.write_each(&writes)?)
     }
 
-    /// Returns when nothing reads or writes any more.
-    pub fn close(&self) {
-        *self.is_closed.write() = true;
+    fn begin_call(&self) -> Result<Call<'_>> {
+        let mut calls = self.calls.lock();
+        if calls.are_refused {
+            return Err(Error::Closed);
+        }
+        calls.in_progress += 1;
+        Ok(Call(self))
+    }
+
+    /// Returns when nothing reads or writes any more. Waits by this clock.
+    pub fn close(&self, clock: &Clock) {
+        let mut calls = self.calls.lock();
+        calls.are_refused = true;
+        while calls.in_progress > 0 {
+            clock.wait(&self.is_idle, &mut calls, None);
+        }
     }
 
     /// Makes the file at least so long. A full disk shows here, and not in a write.
@@ -147,5 +178,54 @@ impl PageFile {
     /// The file's length, in bytes.
     pub fn length(&self) -> u64 {
         *self.length.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::{MemoryDisk, Moment, Processor, SimulatedDisk};
+    use crate::store::paged::image::Stamp;
+
+    /// A read of the simulated disk gives the only processor to the thread that closes.
+    #[test]
+    fn a_close_waits_by_the_clock_for_a_read_in_progress() {
+        let (tells, ended) = mpsc::channel();
+        let run = thread::spawn(move || {
+            let (processor, hands) = Processor::new(Duration::ZERO);
+            let clock = Clock::from(hands.clone());
+            let disk = SimulatedDisk::named("charm", MemoryDisk::new(), clock.clone()).unwrap();
+            let file = PageFile::open(&*disk, Open::Create, 4_096, 7).unwrap();
+            file.write_each(&[(FileAddress(0), &AlignedBuffer::zeroed(4_096))]).unwrap();
+            let read = || {
+                let (mut buffer, saved) =
+                    (AlignedBuffer::zeroed(4_096), Saved { address: FileAddress(0), stamp: Stamp(0) });
+                file.read(PageId(0), saved, &mut buffer, |_| None)
+            };
+            let (began, read_at, closed_at) = (clock.now(), Mutex::new(None), Mutex::new(None));
+            let reads = || {
+                assert!(!matches!(read(), Err(Error::Closed)), "it began before the close");
+                *read_at.lock() = Some(clock.now());
+            };
+            let closes = || {
+                file.close(&clock);
+                *closed_at.lock() = Some(clock.now());
+            };
+            processor.run(&hands, vec![Box::new(reads), Box::new(closes)], || ());
+            let moment = |at: Mutex<Option<Moment>>| at.into_inner().unwrap();
+            let (read_at, closed_at) = (moment(read_at), moment(closed_at));
+            assert!(began < read_at && read_at <= closed_at, "{began:?} {read_at:?} {closed_at:?}");
+            assert!(matches!(read(), Err(Error::Closed)));
+            tells.send(()).unwrap();
+        });
+        // A thread that waits beside the clock for one that waits by it never ends.
+        if ended.recv_timeout(Duration::from_secs(60)) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return run.join().unwrap();
+        }
+        panic!("the close hangs");
     }
 }

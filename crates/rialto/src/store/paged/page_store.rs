@@ -6,7 +6,7 @@ use super::bits::Bits;
 use super::file_space::FileAddress;
 use super::page_file::PageFile;
 use super::paged_tree::{PagedTree, RowTree};
-use super::pool::PagePool;
+use super::pool::{PagePool, Pages};
 use super::published::{Published, PublishedAt, PublishedTable, read_published};
 use crate::error::{Error, Result};
 use crate::io::{Clock, Disk, Open};
@@ -28,6 +28,9 @@ pub(crate) const CACHE_BYTES_MIN: u64 = FRAMES_MIN * 65_536;
 pub(crate) trait PageStore: Send + Sync {
     /// Makes an empty tree, and gives its root, by which an opening finds it again.
     fn make_tree(&self) -> Result<(u32, Arc<dyn RowTree>)>;
+
+    /// Takes back a tree that was just made, without its page being read.
+    fn take_back_tree(&self, root: u32);
 
     /// The tree of a root.
     fn tree(&self, root: u32) -> Arc<dyn RowTree>;
@@ -203,6 +206,10 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
     fn make_tree(&self) -> Result<(u32, Arc<dyn RowTree>)> {
         let root = self.0.make_root(true)?;
         Ok((root, self.tree(root)))
+    }
+
+    fn take_back_tree(&self, root: u32) {
+        Pages(self.0.clone()).free_alone(root);
     }
 
     fn tree(&self, root: u32) -> Arc<dyn RowTree> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::page_access::PageAccess;
+use super::page_store::PageStore;
 use super::paged_table::PagedTable;
 use super::paged_tree::RowTree;
 use crate::error::Result;
@@ -44,7 +45,19 @@ impl TableTrees {
             all.lock().push(gone);
         }
     }
+
+    /// Keeps the trees of these roots, which could not be read, as indexes that are gone.
+    pub fn free_later(self: &Arc<TableTrees>, store: &dyn PageStore, roots: &[u32]) {
+        for &root in roots {
+            let index = IndexTree { id: NO_INDEX, root, tree: store.tree(root) };
+            self.secondaries.lock().push(index.clone());
+            self.let_go(GoneTrees::Index(PagedIndex::of(self, index)));
+        }
+    }
 }
+
+/// The identifier of what is left of an index, which no index has.
+const NO_INDEX: IndexId = IndexId(0);
 
 /// See the [module's documentation](self). A copy refers to the same index.
 #[derive(Clone)]
@@ -91,15 +104,15 @@ impl PagedIndex {
         self.trees.let_go(GoneTrees::Index(self.clone()));
     }
 
-    /// Frees its pages, which reads them, unless they are free already.
-    pub(super) fn free(&self) {
+    /// Frees its pages, which reads them, unless they are free already. What cannot be read is freed later.
+    pub(super) fn free(&self, store: &dyn PageStore) {
         let is_there = {
             let mut secondaries = self.trees.secondaries.lock();
             let position = secondaries.iter().position(|index| index.root == self.index.root);
             position.map(|position| secondaries.swap_remove(position)).is_some()
         };
         if is_there {
-            self.index.tree.discard();
+            self.trees.free_later(store, &self.index.tree.discard());
         }
     }
 }

@@ -124,7 +124,7 @@ impl PagedTable {
             match store.make_tree() {
                 Ok(tree) => trees.push(tree),
                 Err(error) => {
-                    trees.iter().for_each(|(_, tree)| tree.discard());
+                    trees.iter().for_each(|(root, _)| store.take_back_tree(*root));
                     return Err(error);
                 }
             }
@@ -207,6 +207,11 @@ impl PagedTable {
         Ok(PagedIndex::of(&self.trees, index))
     }
 
+    /// Frees the trees of these roots, which nothing uses, with the table's own at the latest.
+    pub(super) fn free_later(&self, store: &dyn PageStore, roots: &[u32]) {
+        self.trees.free_later(store, roots);
+    }
+
     fn tree(&self, which: WhichIndex) -> &dyn RowTree {
         match which {
             WhichIndex::Primary => &*self.primary,
@@ -223,12 +228,14 @@ impl PagedTable {
         self.trees.let_go(GoneTrees::Table(self.clone()));
     }
 
-    /// Frees all of its pages, which reads them. No index of it is left.
-    pub(super) fn free(&self) {
-        self.primary.discard();
-        self.long_bodies.discard();
+    /// Frees all of its pages, which reads them. No index of it is left. Gives the roots of what could not be read, and so is not free
+    /// yet.
+    #[must_use = "what could not be read is to be freed later"]
+    pub(super) fn free(&self) -> Vec<u32> {
         let secondaries = std::mem::take(&mut *self.trees.secondaries.lock());
-        secondaries.iter().for_each(|index| index.tree.discard());
+        let secondaries = secondaries.iter().map(|index| &index.tree);
+        let trees = [&self.primary, &self.long_bodies].into_iter().chain(secondaries);
+        trees.flat_map(|tree| tree.discard()).collect()
     }
 }
 
@@ -807,8 +814,7 @@ impl PagedTable {
         let (by, mut body) = (PageAccess::plain(), Vec::new());
         let (which, range, mut batch) = (WhichIndex::Primary, ScanRange::ALL, Batch::new());
         loop {
-            let more =
-                self.read_leaf(&by, which, &range, Direction::Forward, Guard::Leave, &mut batch)?;
+            let more = self.read_leaf(&by, which, &range, Direction::Forward, Guard::Leave, &mut batch)?;
             for (key, _) in batch.iter() {
                 if self.read(&by, key, &mut body)? {
                     take(&body)?;

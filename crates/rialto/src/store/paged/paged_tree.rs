@@ -65,8 +65,10 @@ pub(crate) trait RowTree: Send + Sync {
     /// The longest row of a key of so many bytes, in bytes.
     fn row_bytes_max(&self, key_bytes: usize) -> usize;
 
-    /// Frees all of its pages. It is not used any more.
-    fn discard(&self);
+    /// Frees all of its pages. It is not used any more. Gives the roots of what is to be freed later, since these could not
+    /// be read.
+    #[must_use = "what could not be read is to be freed later"]
+    fn discard(&self) -> Vec<u32>;
 }
 
 /// An entry whose leaf is latched.
@@ -161,9 +163,11 @@ impl<const W: usize> PagedTree<W> {
                 Err(Stopped::Missing(missing)) => {
                     by.miss(has_missed)?;
                     has_missed = true;
-                    self.pool.fetch(&missing)?;
+                    by.wait(|| self.pool.fetch(&missing))?;
                 }
-                Err(Stopped::Full(NoFrame::NoneFree)) => by.get_room(self.pool.get_room(FRAMES_AT_ONCE)?),
+                Err(Stopped::Full(NoFrame::NoneFree)) => {
+                    by.get_room(by.wait(|| self.pool.get_room(FRAMES_AT_ONCE))?);
+                }
                 Err(Stopped::Full(full)) => return Err(self.pool.error_of(&full)),
             }
         }
@@ -172,7 +176,7 @@ impl<const W: usize> PagedTree<W> {
 
 impl<const W: usize> RowTree for PagedTree<W> {
     fn get_room(&self, by: &PageAccess) -> Result<()> {
-        by.get_room(self.pool.get_room(self.pool.frames_ahead())?);
+        by.get_room(by.wait(|| self.pool.get_room(self.pool.frames_ahead()))?);
         Ok(())
     }
 
@@ -249,7 +253,7 @@ impl<const W: usize> RowTree for PagedTree<W> {
         8 * row_words_max(W, key_bytes)
     }
 
-    fn discard(&self) {
-        self.tree.discard();
+    fn discard(&self) -> Vec<u32> {
+        self.tree.give_back()
     }
 }

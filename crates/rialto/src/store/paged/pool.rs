@@ -101,6 +101,48 @@ struct PageLoad {
     is_done: Condvar,
 }
 
+/// A page that this thread reads, until this is dropped. Then those that wait for it go on.
+struct OpenLoad<'a> {
+    loads: &'a Mutex<HashMap<PageId, Arc<PageLoad>>>,
+    page: PageId,
+    load: Arc<PageLoad>,
+}
+
+impl Drop for OpenLoad<'_> {
+    fn drop(&mut self) {
+        self.loads.lock().remove(&self.page);
+        *self.load.done.lock() = true;
+        self.load.is_done.notify_all();
+    }
+}
+
+/// A pin, until this is dropped.
+struct Pinned<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    frame: u32,
+}
+
+impl<const W: usize> Drop for Pinned<'_, W> {
+    fn drop(&mut self) {
+        self.pool.unpin(self.frame);
+    }
+}
+
+/// A frame that was free. It is free again when this is dropped, unless a page has come into it.
+struct FrameTaken<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    frame: u32,
+    has_page: bool,
+}
+
+impl<const W: usize> Drop for FrameTaken<'_, W> {
+    fn drop(&mut self) {
+        if !self.has_page {
+            self.pool.lists.lock().free.push(self.frame);
+        }
+    }
+}
+
 /// The pages of a database, with bodies of `W` words.
 pub(crate) struct PagePool<const W: usize> {
     frames: Frames<W>,
@@ -205,7 +247,7 @@ impl<const W: usize> PagePool<W> {
                     return Ok(page.0);
                 }
                 // Without a guard of the wait: the caller has locked what others need, and keeps its turn.
-                Err(NoFrame::NoneFree) => self.make_room(1)?,
+                Err(NoFrame::NoneFree) => _ = self.make_room(1)?,
                 Err(full) => return Err(self.error_of(&full)),
             }
         }
@@ -265,11 +307,8 @@ impl<const W: usize> PagePool<W> {
         };
         match load {
             Ok(load) => {
-                let fetched = self.fetch_alone(missing);
-                self.loads.lock().remove(&missing.page);
-                *load.done.lock() = true;
-                load.is_done.notify_all();
-                fetched
+                let _open = OpenLoad { loads: &self.loads, page: missing.page, load };
+                self.fetch_alone(missing)
             }
             Err(load) => {
                 let mut done = load.done.lock();
@@ -284,22 +323,19 @@ impl<const W: usize> PagePool<W> {
 
     /// No other thread fetches the page.
     fn fetch_alone(&self, missing: &MissingPage) -> Result<()> {
-        if let Some(parent) = &missing.parent
-            && !self.pin(parent)
-        {
-            return Ok(());
-        }
-        let fetched = self.read_in(missing.page, missing.parent.as_ref());
-        if let Some(parent) = &missing.parent {
-            self.unpin(parent.number());
-        }
-        fetched
+        let _pinned = match &missing.parent {
+            Some(parent) if !self.pin(parent) => return Ok(()),
+            Some(parent) => Some(Pinned { pool: self, frame: parent.number() }),
+            None => None,
+        };
+        self.read_in(missing.page, missing.parent.as_ref())
     }
 
     /// Its parent, if it has one, is pinned.
     fn read_in(&self, page: PageId, parent: Option<&Leaf>) -> Result<()> {
         let Whereabouts::OnDisk(saved) = self.map.find(page) else { return Ok(()) };
-        let frame = self.take_frame()?;
+        let mut taken = FrameTaken { pool: self, frame: self.take_frame()?, has_page: false };
+        let frame = taken.frame;
         let buffer = self.read_buffers.lock().pop();
         let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(Node::<W>::BYTES));
         let read = self.file.read(page, saved, &mut buffer, Node::<W>::damage);
@@ -317,15 +353,13 @@ impl<const W: usize> PagePool<W> {
                 |parent: &Leaf| self.frames.node(parent.number()).latch.validate(parent.version());
             if parent.is_none_or(is_its_parent) {
                 self.enter(frame, node, Some(page));
+                taken.has_page = true;
                 drop(latched);
             } else {
                 // Another page may be its parent by now, which is not pinned, and may have left.
                 self.map.set(page, Whereabouts::OnDisk(saved));
                 latched.retire();
-                self.lists.lock().free.push(frame);
             }
-        } else {
-            self.lists.lock().free.push(frame);
         }
         self.read_buffers.lock().push(buffer);
         read
@@ -453,7 +487,7 @@ impl<const W: usize> PagePool<W> {
 
     /// From now on no page is read or written.
     pub fn close(&self) {
-        self.file.close();
+        self.file.close(&self.clock);
     }
 
     /// Makes everything durable that was written to the page file.
@@ -487,3 +521,6 @@ impl<const W: usize> KeepsPages for PagePool<W> {
         self.kept.fetch_sub(frames.len() as u32, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,24 @@ pub(crate) struct PublishedTable {
     pub secondaries: Vec<(IndexId, u32)>,
 }
 
+/// A root that no tree has.
+const NO_ROOT: u32 = u32::MAX;
+
+impl PublishedTable {
+    /// What is left of a table that is gone: pages that are to be freed, under these roots.
+    pub fn of_rest(heap: HeapId, roots: &[u32]) -> PublishedTable {
+        let root = |nth: usize| roots.get(nth).copied().unwrap_or(NO_ROOT);
+        PublishedTable {
+            heap,
+            rows: 0,
+            last_long: 0,
+            primary: root(0),
+            long_bodies: root(1),
+            secondaries: roots.iter().skip(2).map(|&root| (IndexId(0), root)).collect(),
+        }
+    }
+}
+
 /// The pages as of a cut: the tables, and where the image of each page is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Published {

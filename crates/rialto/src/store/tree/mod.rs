@@ -365,9 +365,15 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Gives all nodes back, even while there are references to the tree. From now on it is only used by
     /// [`Tree::while_kept`].
     pub fn discard(&self) {
+        drop(self.give_back());
+    }
+
+    /// The same. Gives the roots of what could not be reached ([`Nodes::free_tree`]).
+    pub fn give_back(&self) -> Vec<u32> {
         let mut is_kept = self.is_kept.write();
-        if std::mem::take(&mut *is_kept) {
-            self.nodes.free_tree(self.root);
+        match std::mem::take(&mut *is_kept) {
+            true => self.nodes.free_tree(self.root),
+            false => Vec::new(),
         }
     }
 

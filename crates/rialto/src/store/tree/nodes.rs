@@ -50,8 +50,9 @@ pub trait Nodes<const W: usize>: Send + Sync {
     /// Takes back a node that no entry leads to any more.
     fn free(&self, id: u32, node: LatchedNode<'_, W>);
 
-    /// Takes back all nodes of the tree of this root, which is not used any more.
-    fn free_tree(&self, root: u32);
+    /// Takes back all nodes of the tree of this root, which is not used any more. Gives the nodes that it could not reach: what
+    /// is below them is not taken back yet, and is a tree of its own.
+    fn free_tree(&self, root: u32) -> Vec<u32>;
 
     /// The same tree is dropped, and has not been freed.
     fn drop_tree(&self, root: u32);

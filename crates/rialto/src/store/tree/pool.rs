@@ -357,17 +357,18 @@ impl Nodes<MEMORY_WORDS> for NodesInMemory {
         self.pool.free(id, node);
     }
 
-    fn free_tree(&self, root: u32) {
+    fn free_tree(&self, root: u32) -> Vec<u32> {
         let node = self.node(root).lock().expect("a node of a tree is in use");
         let control = node.control();
         if control.level() > 0 {
-            (0..control.count()).for_each(|at| self.free_tree(node.child(at)));
+            (0..control.count()).for_each(|at| drop(self.free_tree(node.child(at))));
         }
         self.pool.free(root, node);
+        Vec::new()
     }
 
     fn drop_tree(&self, root: u32) {
-        self.free_tree(root);
+        drop(self.free_tree(root));
     }
 }
 

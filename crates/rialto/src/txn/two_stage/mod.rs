@@ -88,7 +88,7 @@ pub struct TwoStageAccount {
     /// Data accesses in operate stages: single entries, and leaves of scans.
     pub accesses: u64,
     /// How often they have waited for the disk: misprefetches, every miss of an execution in one stage, and waits for a place in
-    /// memory until another page had left it.
+    /// memory until another page was written and had left it.
     pub lock_held_io_waits: u64,
     /// Those of the accesses that have read the disk, in executions that had a fetch stage: misprefetches.
     pub misprefetches: u64,

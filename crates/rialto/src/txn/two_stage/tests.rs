@@ -14,8 +14,8 @@ use crate::io::MemoryDisk;
 use crate::isolate::LockPolicy;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
-    Background, Checkpointing, Database, Engine, Error, Executors, Options, Residence, Result, Scan, ScanMode, Table, TableDef,
-    Transaction, TxOptions,
+    Background, Checkpointing, Database, Durability, Engine, Error, Executors, Options, Residence, Result,
+    Scan, ScanMode, Table, TableDef, Transaction, TxOptions,
 };
 
 /// Rows of 200 bytes: twenty in a page of 4 KiB.
@@ -124,7 +124,9 @@ const WORKS: [(&str, Work); 12] = [
 #[test]
 fn an_operate_stage_behind_a_fetch_stage_reads_no_page() {
     let engines = [Engine::default(), Executors::of(3, 0).into(), Executors::of(3, 2).into()];
-    for (name, work, engine) in WORKS.iter().flat_map(|(name, work)| engines.map(|engine| (name, work, engine))) {
+    for (name, work, engine) in
+        WORKS.iter().flat_map(|(name, work)| engines.map(|engine| (name, work, engine)))
+    {
         let (db, table) = cold_with(Options { engine, ..options(TwoStage::Tste) });
         let (name, runs) = (format!("{name} on {engine:?}"), Cell::new(0));
         // The first execution of a procedure finds out that it touches pages.
@@ -325,6 +327,89 @@ fn what_goes_wrong_in_a_fetch_stage_is_dropped() {
     assert!(db.table("new").is_err());
     assert_eq!(db.metrics().aborted, 0);
     db.close().unwrap();
+}
+
+/// Works that panic amid an operation, after others.
+const PANICS: [(&str, Work); 5] = [
+    ("after changes", |tx, table| {
+        tx.update(table, 2 * FAR, &[(1, Value::Int4(7 * FAR)), (2, Value::Int4(-5))])?;
+        let [id, _, _, _] = row(4 * FAR + 1);
+        tx.insert(table, &[id, Value::Int4(0), Value::Int4(-9), Value::Text("x".repeat(9_000))])?;
+        tx.delete(table, 6 * FAR)?;
+        panic!("after changes");
+    }),
+    ("as it changes a row", |tx, table| {
+        tx.modify(table, 2 * FAR, |fields| {
+            fields.set_i32(1, 5)?;
+            panic!("as it changes a row");
+        })
+        .map(drop)
+    }),
+    ("as it looks at a row", |tx, table| {
+        let key = ROWS - 2 * FAR;
+        tx.look_by(table, "things_by_code", key, ScanMode::Update, |_| panic!("as it looks at a row"))
+            .map(drop)
+    }),
+    ("in a scan", |tx, table| {
+        let scan = Scan { mode: ScanMode::Update, ..Scan::all() };
+        let mut rows = 0;
+        tx.scan(table, &scan, |_, _| {
+            rows += 1;
+            assert!(rows < 50, "in a scan");
+            Ok(ControlFlow::Continue(()))
+        })
+    }),
+    ("behind a savepoint", |tx, table| {
+        tx.delete(table, 2 * FAR)?;
+        tx.savepoint();
+        tx.delete(table, 4 * FAR)?;
+        panic!("behind a savepoint");
+    }),
+];
+
+/// The operate stage begins with nothing of a fetch stage that has panicked, and so does the next transaction.
+#[test]
+fn a_panic_in_a_fetch_stage_leaves_nothing_behind() {
+    for (name, panics) in PANICS {
+        for always in [false, true] {
+            let (db, table) = cold(TwoStage::Tste);
+            db.transact(|tx| tx.get(&table, 0)).unwrap();
+            let others = || {
+                let mut other = db.begin().unwrap();
+                other.set_lock_policy(LockPolicy::Refuse);
+                for key in [2 * FAR, 4 * FAR, 6 * FAR] {
+                    let found = other.get(&table, key).unwrap().unwrap();
+                    assert_eq!(found.view().get_i32(1), Ok(key / 4), "{name}: the row is as it was");
+                    assert!(other.delete(&table, key).unwrap());
+                }
+                other.insert(&table, &row(4 * FAR + 1)).unwrap();
+                assert_eq!(other.rows(&table, &Scan::all()).unwrap().count(), ROWS as usize / 2 - 2);
+                other.abort().unwrap();
+            };
+            let (runs, kept, had_all) = (AtomicU32::new(0), Cell::new(0), Cell::new(false));
+            let run = || {
+                db.transact(|tx| {
+                    if runs.fetch_add(1, Ordering::Relaxed) > 0 {
+                        kept.set(db.metrics().pages.kept);
+                        // A panic here would be the stage's.
+                        had_all.set(std::thread::scope(|scope| scope.spawn(others).join().is_ok()));
+                        if !always {
+                            return Ok(());
+                        }
+                    }
+                    panics(tx, &table)
+                })
+            };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            assert_eq!((done.is_err(), runs.into_inner()), (always, 2), "{name}");
+            assert!(had_all.get(), "{name}: the first run has locked nothing and changed nothing");
+            assert!(kept.get() > 0, "{name}: what it has read stays in memory for the second run");
+            assert_eq!(db.metrics().pages.kept, 0, "{name}");
+            assert_eq!(table.version().store.pages().unwrap().unsettled(), [""; 0], "{name}");
+            others();
+            db.close().unwrap();
+        }
+    }
 }
 
 /// Definitions and rows in one body.
@@ -751,6 +836,54 @@ fn savepoints_of_the_transaction_are_out_of_reach_of_a_fetch_stage() {
     tx.rollback_to(&savepoint).unwrap();
     assert!(tx.get(&table, 0).unwrap().is_some());
     tx.commit().unwrap();
+    db.close().unwrap();
+}
+
+/// What a statement does in its fetch stage to the transaction itself is dropped, too.
+#[test]
+fn a_statement_neither_ends_its_fetch_stage_nor_chooses_for_its_transaction() {
+    let (db, table) = cold(TwoStage::Tste);
+    db.transact(|tx| tx.get(&table, 0)).unwrap();
+    let before = account(&db);
+    let mut tx = db.begin().unwrap();
+    let durability = tx.durability();
+    let (nested, ended, inner) = (Cell::new(0), Cell::new(false), Cell::new(None));
+    tx.fetch_ahead(&[&table], |tx| {
+        assert!(tx.get(&table, 2 * FAR).unwrap().is_some());
+        let kept = db.metrics().pages.kept;
+        tx.end_fetched();
+        assert_eq!(db.metrics().pages.kept, kept, "it goes on");
+        tx.fetch_ahead(&[&table], |_| nested.set(1));
+        assert!(tx.get(&table, 40 * FAR).unwrap().is_some());
+        assert!(db.metrics().pages.kept > kept, "and keeps what it reads");
+        assert!(tx.delete(&table, 0).unwrap());
+        inner.set(Some(tx.savepoint()));
+        tx.set_lock_policy(LockPolicy::Refuse);
+        tx.set_durability(Durability::Memory);
+        tx.choose(&TxOptions { read_only: true, ..TxOptions::default() }).unwrap();
+        tx.canceller().cancel();
+        tx.clear_cancellation();
+        assert_eq!(tx.check(), Err(Error::Cancelled));
+        ended.set(true);
+    });
+    assert!(ended.get(), "a panic in there is dropped");
+    assert_eq!(nested.get(), 0, "there is one stage at a time");
+    assert_eq!(tx.check(), Err(Error::Cancelled), "the cancel is not lost");
+    tx.clear_cancellation();
+    assert_eq!(tx.durability(), durability);
+    let inner = inner.take().unwrap();
+    assert!(matches!(tx.rollback_to(&inner), Err(Error::NoSuchSavepoint { .. })));
+    let reads = db.metrics().pages.reads;
+    for key in [0, 2 * FAR, 40 * FAR] {
+        assert!(tx.get(&table, key).unwrap().is_some());
+    }
+    assert_eq!(db.metrics().pages.reads, reads, "all is in memory");
+    assert!(tx.update(&table, 2 * FAR, &[(1, Value::Int4(1))]).unwrap(), "it may write");
+    tx.commit().unwrap();
+    let met = account(&db);
+    assert_eq!((met.executions, met.conversions), (before.executions + 1, before.conversions + 1), "{met:?}");
+    assert_eq!(met.lock_held_io_waits, before.lock_held_io_waits, "{met:?}");
+    assert_eq!(db.metrics().pages.kept, 0);
     db.close().unwrap();
 }
 

@@ -108,8 +108,7 @@ impl<const W: usize> PagePool<W> {
         let runs = self.take_addresses((images.len() / Node::<W>::BYTES) as u32, purpose)?;
         let addresses = runs.iter().flat_map(|run| run.addresses());
         let seal = |(image, address)| Saved { address, stamp: image::seal(image, self.file.seed()) };
-        let saved: Vec<Saved> =
-            images.chunks_exact_mut(Node::<W>::BYTES).zip(addresses).map(seal).collect();
+        let saved: Vec<Saved> = images.chunks_exact_mut(Node::<W>::BYTES).zip(addresses).map(seal).collect();
         let (mut writes, mut rest) = (Vec::with_capacity(runs.len()), &*images);
         for run in &runs {
             let (images, others) = rest.split_at(run.length as usize * Node::<W>::BYTES);

@@ -1,12 +1,13 @@
 //! How pages leave the pool.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::super::file_space::Purpose;
 use super::super::frames::Frames;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::super::replacement::{Heat, Heats, Victim};
-use super::{KEPT, NoFrame, PIN, PagePool};
+use super::{KEPT, NoFrame, PIN, PagePool, PoolLists};
 use crate::error::Result;
 use crate::fault_injection;
 use crate::io::AlignedBuffer;
@@ -15,12 +16,14 @@ use crate::store::tree::{LatchedNode, Node};
 /// For the pages that are written together.
 pub(super) struct Buffers {
     images: AlignedBuffer,
+    /// How many writes there were from here.
+    writes: u64,
 }
 
 impl Buffers {
     /// For so many pages of so many bytes.
     pub(super) fn of(pages: usize, bytes: usize) -> Buffers {
-        Buffers { images: AlignedBuffer::zeroed(pages * bytes) }
+        Buffers { images: AlignedBuffer::zeroed(pages * bytes), writes: 0 }
     }
 }
 
@@ -38,6 +41,8 @@ struct Leaving {
 pub(super) struct Rounds {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Writes that have ended.
+    writes: AtomicU64,
 }
 
 impl Rounds {
@@ -48,10 +53,50 @@ impl Rounds {
         (before, ended < before)
     }
 
+    /// How many writes have ended.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
     /// It ends. Whether there was another one beside it.
     fn end(&self, (before, is_beside): (u64, bool)) -> bool {
         self.ended.fetch_add(1, Ordering::SeqCst);
         is_beside || self.begun.load(Ordering::SeqCst) > before + 1
+    }
+}
+
+/// A round in progress. When it ends, in any way, the pages that it has looked at and that stay are in a queue again, and the round
+/// counts as ended: else others would wait for it for ever.
+struct OpenRound<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    /// `None`: it has ended.
+    began: Option<(u64, bool)>,
+    /// Pages that stay.
+    kept: Vec<Victim>,
+    /// Pages whose images are still to be written.
+    leaving: VecDeque<Leaving>,
+}
+
+impl<'a, const W: usize> OpenRound<'a, W> {
+    fn begin(pool: &'a PagePool<W>) -> OpenRound<'a, W> {
+        let began = Some(pool.rounds.begin());
+        OpenRound { pool, began, kept: Vec::new(), leaving: VecDeque::new() }
+    }
+
+    /// Ends it. Whether there was another one beside it.
+    fn end(&mut self, lists: &mut PoolLists) -> bool {
+        let Some(began) = self.began.take() else { return false };
+        let stay = self.kept.drain(..).chain(self.leaving.drain(..).map(|leaving| leaving.victim));
+        stay.for_each(|victim| lists.replacement.keep(victim));
+        self.pool.rounds.end(began)
+    }
+}
+
+impl<const W: usize> Drop for OpenRound<'_, W> {
+    fn drop(&mut self) {
+        if self.began.is_some() {
+            self.end(&mut self.pool.lists.lock());
+        }
     }
 }
 
@@ -63,12 +108,18 @@ fn is_held(pins: u64, kinds: u64) -> bool {
 }
 
 impl<const W: usize> PagePool<W> {
-    /// Lets some pages leave, and writes those of them that have changed. Returns when so many frames are free.
+    /// Lets some pages leave, and writes those of them that have changed. Returns when so many frames are free: whether it has waited
+    /// for a write, of its own or of a round beside it.
     ///
     /// # Errors
     /// Of a write; [`NoFrame::NoneFree`] if no page can leave.
-    pub fn make_room(&self, frames: usize) -> Result<()> {
-        let mut buffers = self.clock.lock(&self.leaving);
+    pub fn make_room(&self, frames: usize) -> Result<bool> {
+        let writes_before = self.rounds.writes();
+        let (mut buffers, mut has_waited) = match self.leaving.try_lock() {
+            Some(buffers) => (buffers, false),
+            None => (self.clock.lock(&self.leaving), true),
+        };
+        let own_before = buffers.writes;
         // Those of operate stages may leave before an operation fails: kept leaves keep the pages that lead to them, too.
         let (mut held, mut looks) = (PIN | KEPT, 0);
         while self.lists.lock().free.len() < frames {
@@ -77,44 +128,43 @@ impl<const W: usize> PagePool<W> {
                 Round::SomeBusy => {
                     self.clock.look_later(looks);
                     looks += 1;
+                    has_waited = true;
                 }
                 Round::AllStay if held & KEPT != 0 => held = PIN,
                 Round::AllStay if self.lists.lock().free.len() >= frames => {}
                 Round::AllStay => return Err(self.error_of(&NoFrame::NoneFree)),
             }
         }
-        Ok(())
+        Ok(buffers.writes > own_before || has_waited && self.rounds.writes() > writes_before)
     }
 
     /// `held` are the kinds of pins that keep a page where it is.
     pub(super) fn let_some_leave(&self, buffers: &mut Buffers, held: u64) -> Result<Round> {
-        let (mut kept, mut leaving) = (Vec::new(), Vec::new());
+        let mut round = OpenRound::begin(self);
         let (mut freed, mut is_busy) = (0, false);
-        let began = self.rounds.begin();
         let most = self.frames.count() as usize;
         let together = buffers.images.len() / Node::<W>::BYTES;
-        while freed + leaving.len() < together.min(most.div_ceil(4)) && kept.len() < most {
+        while freed + round.leaving.len() < together.min(most.div_ceil(4)) && round.kept.len() < most {
             let Some(victim) = self.lists.lock().replacement.victim(&self.frames) else { break };
-            match self.try_leave(victim, buffers, (leaving.len(), held)) {
+            match self.try_leave(victim, buffers, (round.leaving.len(), held)) {
                 Leave::Left => freed += 1,
-                Leave::Changed(written) => leaving.push(written),
+                Leave::Changed(written) => round.leaving.push_back(written),
                 Leave::Busy => {
                     is_busy = true;
-                    kept.push(victim);
+                    round.kept.push(victim);
                 }
-                Leave::Stays => kept.push(victim),
+                Leave::Stays => round.kept.push(victim),
             }
         }
-        let (stay, to_write) = (kept.len(), leaving.len());
-        let written = self.write_leaving(buffers, leaving, &mut kept);
-        freed += to_write - (kept.len() - stay);
-        is_busy |= kept.len() > stay;
+        let to_write = round.leaving.len();
+        let (written, left) = self.write_leaving(buffers, &mut round);
+        freed += left;
+        is_busy |= left < to_write;
         let mut lists = self.lists.lock();
-        kept.into_iter().for_each(|victim| lists.replacement.keep(victim));
-        // A frame that is neither free nor in a queue is another thread's, which is about to put a page there.
+        // Frames that another round holds meanwhile are neither free nor in a queue.
+        is_busy |= round.end(&mut lists);
+        // Nor are those of a thread that is about to put a page there.
         is_busy |= lists.free.len() + lists.replacement.len() < most;
-        // Or it was another round's meanwhile.
-        is_busy |= self.rounds.end(began);
         drop(lists);
         if freed > 0 {
             self.write_behind.freed.notify_all();
@@ -178,28 +228,27 @@ impl<const W: usize> PagePool<W> {
         lists.free.push(victim.frame);
     }
 
-    /// Writes pages, and lets them leave. Those that have changed meanwhile, or are used, go to `kept`.
-    fn write_leaving(
-        &self,
-        buffers: &mut Buffers,
-        leaving: Vec<Leaving>,
-        kept: &mut Vec<Victim>,
-    ) -> Result<()> {
-        let images = &mut buffers.images[..leaving.len() * Node::<W>::BYTES];
-        match self.write_images(images, Purpose::Current) {
-            Ok(saved) => {
-                for (leaving, saved) in leaving.into_iter().zip(saved) {
-                    if !self.leave_written(&leaving, saved) {
-                        kept.push(leaving.victim);
-                    }
-                }
-                Ok(())
-            }
-            Err(error) => {
-                kept.extend(leaving.into_iter().map(|leaving| leaving.victim));
-                Err(error)
+    /// Writes pages, and lets them leave: how many did. Those that have changed meanwhile, or are used, are kept.
+    fn write_leaving(&self, buffers: &mut Buffers, round: &mut OpenRound<'_, W>) -> (Result<()>, usize) {
+        if round.leaving.is_empty() {
+            return (Ok(()), 0);
+        }
+        let images = &mut buffers.images[..round.leaving.len() * Node::<W>::BYTES];
+        let written = self.write_images(images, Purpose::Current);
+        buffers.writes += 1;
+        self.rounds.writes.fetch_add(1, Ordering::SeqCst);
+        let saved = match written {
+            Ok(saved) => saved,
+            Err(error) => return (Err(error), 0),
+        };
+        let mut left = 0;
+        for (leaving, saved) in round.leaving.drain(..).zip(saved) {
+            match self.leave_written(&leaving, saved) {
+                true => left += 1,
+                false => round.kept.push(leaving.victim),
             }
         }
+        (Ok(()), left)
     }
 
     /// Lets a page leave whose image was just written. False: it stays.
@@ -250,5 +299,26 @@ impl<const W: usize> Heats for Frames<W> {
 
     fn set_heat(&self, frame: u32, heat: Heat) {
         self.node(frame).usage.store(u64::from(heat.bits()), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_knows_of_those_beside_it() {
+        let rounds = Rounds::default();
+        let alone = rounds.begin();
+        assert!(!rounds.end(alone));
+        // One that goes on when it begins, one that begins while it goes on, one that has ended meanwhile.
+        let first = rounds.begin();
+        let second = rounds.begin();
+        assert!(rounds.end(first), "the second has begun beside it");
+        let third = rounds.begin();
+        assert!(rounds.end(second), "the first went on when it began");
+        assert!(rounds.end(third), "the second went on when it began");
+        let alone = rounds.begin();
+        assert!(!rounds.end(alone), "all others have ended");
     }
 }

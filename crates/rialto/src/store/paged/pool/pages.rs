@@ -15,21 +15,40 @@ use crate::store::tree::{LatchedNode, Leaf, Node, Nodes, Numbered};
 pub(crate) struct Pages<const W: usize>(pub Arc<PagePool<W>>);
 
 impl<const W: usize> Pages<W> {
-    /// Frees a page and all below it, which nothing uses any more.
-    fn free_under(&self, id: u32) -> Result<()> {
-        let Some(page) = self.latched(id)? else { return Ok(()) };
+    /// Frees a page and all below it, which nothing uses any more. A page that cannot be read goes to `unread`, and stays with
+    /// all below it.
+    fn free_under(&self, id: u32, unread: &mut Vec<u32>) {
+        let page = match self.latched(id) {
+            Ok(Some(page)) => page,
+            Ok(None) => return,
+            Err(_) => return unread.push(id),
+        };
         let (children, leads_to_leaves): (Vec<u32>, _) = (page.children().collect(), page.leads_to_leaves());
         // No latch is held while a page is read.
         drop(page);
         for child in children {
-            if !leads_to_leaves || !self.0.free_on_disk(PageId(child)) {
-                self.free_under(child)?;
+            match leads_to_leaves {
+                true => self.free_alone(child),
+                false => self.free_under(child, unread),
             }
         }
-        if let Some(page) = self.latched(id)? {
-            self.free(id, page);
+        self.free_alone(id);
+    }
+
+    /// Frees a page with nothing below it, which is not read for that.
+    pub fn free_alone(&self, id: u32) {
+        while !self.0.free_on_disk(PageId(id)) {
+            match self.reach(id) {
+                Ok(None) => return,
+                // It has left its frame.
+                Err(_) => {}
+                Ok(Some((_, node))) => {
+                    if let Some(latched) = node.lock().filter(|latched| self.is(latched, id)) {
+                        return self.free(id, latched);
+                    }
+                }
+            }
         }
-        Ok(())
     }
 
     /// The page, latched, after it was fetched if it was missing. `None`: there is no such page.
@@ -127,9 +146,10 @@ impl<const W: usize> Nodes<W> for Pages<W> {
         }
     }
 
-    /// If a page cannot be read, those below it keep their numbers and their room.
-    fn free_tree(&self, root: u32) {
-        _ = self.free_under(root);
+    fn free_tree(&self, root: u32) -> Vec<u32> {
+        let mut unread = Vec::new();
+        self.free_under(root, &mut unread);
+        unread
     }
 
     fn drop_tree(&self, _root: u32) {}

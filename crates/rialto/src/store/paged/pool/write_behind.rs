@@ -154,7 +154,8 @@ impl<const W: usize> PagePool<W> {
         Ok(matches!(round, Round::SomeLeft))
     }
 
-    /// Returns once so many frames were free; another operation may take them first. Whether it had to wait for that.
+    /// Returns once so many frames were free; another operation may take them first. Whether it had to wait until pages were written
+    /// for that.
     ///
     /// # Errors
     /// As [`PagePool::make_room`].
@@ -164,6 +165,7 @@ impl<const W: usize> PagePool<W> {
             return Ok(false);
         }
         let _waiting = WaitGuard::enter(&self.clock, Awaited::Page);
+        let writes_before = self.rounds.writes();
         if self.write_behind.runs() {
             self.write_behind.ask();
             let mut lists = self.lists.lock();
@@ -172,11 +174,11 @@ impl<const W: usize> PagePool<W> {
             }
             let waited = self.write_behind.freed.wait_for(&mut lists, PATIENCE);
             if !waited.timed_out() && is_room(lists.free.len()) {
-                return Ok(true);
+                return Ok(self.rounds.writes() > writes_before);
             }
         }
-        self.make_room(frames)?;
-        Ok(true)
+        let has_waited = self.rounds.writes() > writes_before;
+        Ok(self.make_room(frames)? || has_waited)
     }
 }
 

@@ -42,9 +42,8 @@ fn a_call_that_misses_a_page_leaves_its_executor() {
         assert!(met.load(Ordering::Relaxed) >= 1, "it had a fetch stage");
         let all = account(&db);
         let met = db.metrics().two_stage;
-        let (waits, conversions) = met
-            .iter()
-            .fold((0, 0), |sum, one| (sum.0 + one.lock_held_io_waits, sum.1 + one.conversions));
+        let (waits, conversions) =
+            met.iter().fold((0, 0), |sum, one| (sum.0 + one.lock_held_io_waits, sum.1 + one.conversions));
         assert!(waits == 0 && conversions > 0, "{all:?} of {met:?}");
         db.close().unwrap();
     }
