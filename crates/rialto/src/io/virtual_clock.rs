@@ -203,14 +203,18 @@ mod tests {
     /// Each run takes the processor for itself, whether threads have a scheduler or not.
     #[test]
     fn runs_of_several_threads_follow_each_other_on_one_processor() {
-        const RUNS: u32 = 50_000;
+        const RUNS: u32 = 1_000_000;
         let clock = VirtualClock::new().with_run_time(Duration::from_millis(1));
+        let begin = std::sync::Barrier::new(8);
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..RUNS).for_each(|_| clock.end_body()));
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    begin.wait();
+                    (0..RUNS).for_each(|_| clock.end_body());
+                });
             }
         });
-        assert_eq!(clock.now(), 4 * RUNS * Duration::from_millis(1));
+        assert_eq!(clock.now(), 8 * RUNS * Duration::from_millis(1));
     }
 
     #[test]

@@ -27,23 +27,23 @@ pub(super) struct PageFile {
     /// Why a sync has failed. What was written before it may be lost, even if a later sync succeeds; so none does.
     sync_failure: Mutex<Option<DiskError>>,
     /// Counted, not held under a lock: a call of a simulated disk waits by the clock.
-    calls: Mutex<Calls>,
+    calls: Mutex<FileCalls>,
     /// The last call has ended.
     is_idle: Condvar,
 }
 
 /// The calls of the disk that read or write the file.
 #[derive(Debug, Default)]
-struct Calls {
+struct FileCalls {
     in_progress: usize,
     /// Whether the database is closed: another process may have its directory. No call begins any more.
     are_refused: bool,
 }
 
 /// A call in progress, until this is dropped.
-struct Call<'a>(&'a PageFile);
+struct FileCall<'a>(&'a PageFile);
 
-impl Drop for Call<'_> {
+impl Drop for FileCall<'_> {
     fn drop(&mut self) {
         let mut calls = self.0.calls.lock();
         calls.in_progress -= 1;
@@ -116,13 +116,13 @@ impl PageFile {
         Ok(self.file.write_each(&writes)?)
     }
 
-    fn begin_call(&self) -> Result<Call<'_>> {
+    fn begin_call(&self) -> Result<FileCall<'_>> {
         let mut calls = self.calls.lock();
         if calls.are_refused {
             return Err(Error::Closed);
         }
         calls.in_progress += 1;
-        Ok(Call(self))
+        Ok(FileCall(self))
     }
 
     /// Returns when nothing reads or writes any more. Waits by this clock.

@@ -385,6 +385,11 @@ fn a_panic_in_a_fetch_stage_leaves_nothing_behind() {
                 other.insert(&table, &row(4 * FAR + 1)).unwrap();
                 assert_eq!(other.rows(&table, &Scan::all()).unwrap().count(), ROWS as usize / 2 - 2);
                 other.abort().unwrap();
+                // Not even an intention to read is locked.
+                let mut last = db.begin().unwrap();
+                last.set_lock_policy(LockPolicy::Refuse);
+                last.truncate(&table).unwrap();
+                last.abort().unwrap();
             };
             let (runs, kept, had_all) = (AtomicU32::new(0), Cell::new(0), Cell::new(false));
             let run = || {

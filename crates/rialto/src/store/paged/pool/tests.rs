@@ -8,6 +8,7 @@ use super::leaving::Round;
 use super::*;
 use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
 use crate::store::paged::page_access::PageAccess;
+use crate::store::paged::page_store::{PageStore, PagesOfSize};
 use crate::store::tree::{Admit, EntryMarks, NewRow, body_words};
 
 const PAGE_BYTES: usize = 4_096;
@@ -192,4 +193,19 @@ fn a_wait_for_room_counts_if_a_page_is_written_meanwhile() {
         without_a_write += u32::from(made_room && !has_written);
     }
     assert!(waits > 20 && without_a_write > 20, "{waits} waits, {without_a_write} times without");
+}
+
+/// Its page has left memory, and the disk cannot be used.
+#[test]
+fn a_tree_that_was_just_made_is_taken_back_without_a_read() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let disk = PanickingDisk { inner: MemoryDisk::new(), panics: panics.clone() };
+    let file = PageFile::open(&disk, Open::Create, PAGE_BYTES, 7).unwrap();
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 8, 1 << 20, &Clock::System).unwrap());
+    let store = PagesOfSize(pool.clone());
+    let roots: Vec<u32> = (0..20).map(|_| store.make_tree().unwrap().0).collect();
+    assert!(pool.pages_and_images().1 > 0, "the test's own premise: some have left");
+    panics.store(true, Ordering::Relaxed);
+    roots.into_iter().for_each(|root| store.take_back_tree(root));
+    assert_eq!(pool.pages_and_images(), (0, 0));
 }
