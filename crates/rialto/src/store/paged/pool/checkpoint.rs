@@ -6,7 +6,7 @@ use super::super::cut::PageCut;
 use super::super::file_space::Purpose;
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
-use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
+use super::{NoFrame, PagePool, PoolLists, WRITTEN_TOGETHER};
 use crate::error::Result;
 use crate::io::AlignedBuffer;
 use crate::store::tree::{LatchedNode, Node};
@@ -50,20 +50,26 @@ impl<const W: usize> PagePool<W> {
     /// Makes the cut of a checkpoint. No commit is applied meanwhile. (What operations do before their commit is taken back
     /// when an image is read by another opening; and no page is split or merged at this moment.)
     pub fn make_cut(&self) {
+        self.make_cut_with(|_| ());
+    }
+
+    /// The same; runs `with` at the moment of the cut.
+    pub(super) fn make_cut_with<T>(&self, with: impl FnOnce(&mut PoolLists) -> T) -> T {
         let _no_restructuring = self.restructuring.write();
         let mut in_progress = self.in_progress.lock();
         let mut lists = self.lists.lock();
         *in_progress = Some(PageCut::new(lists.numbers.end()));
         lists.space.make_cut();
         self.cut.fetch_add(1, Ordering::Relaxed);
+        with(&mut lists)
     }
 
     /// Writes all pages that the checkpoint needs and that are in no image yet. Gives where the image of each page is as of
-    /// the cut.
+    /// the cut. Before each write it calls `check`, whose error ends it.
     ///
     /// # Errors
     /// Of a write. Then the checkpoint is to be given up.
-    pub fn write_cut(&self) -> Result<Vec<Option<Saved>>> {
+    pub fn write_cut(&self, check: &dyn Fn() -> Result<()>) -> Result<Vec<Option<Saved>>> {
         let cut = self.cut.load(Ordering::Relaxed);
         let mut buffer = AlignedBuffer::zeroed(WRITTEN_TOGETHER * Node::<W>::BYTES);
         let mut together = Vec::new();
@@ -81,6 +87,7 @@ impl<const W: usize> PagePool<W> {
                     together.push((frame, page, version));
                 }
                 if together.len() == WRITTEN_TOGETHER {
+                    check()?;
                     self.write_of_cut(&mut buffer, std::mem::take(&mut together))?;
                 }
             }
@@ -90,7 +97,7 @@ impl<const W: usize> PagePool<W> {
                 break;
             }
         }
-        self.write_copies(&mut buffer)?;
+        self.write_copies(&mut buffer, check)?;
         Ok(self.images_of_cut())
     }
 
@@ -154,8 +161,9 @@ impl<const W: usize> PagePool<W> {
         }
     }
 
-    fn write_copies(&self, buffer: &mut AlignedBuffer) -> Result<()> {
+    fn write_copies(&self, buffer: &mut AlignedBuffer, check: &dyn Fn() -> Result<()>) -> Result<()> {
         loop {
+            check()?;
             let mut pages = Vec::new();
             {
                 let in_progress = self.in_progress.lock();
@@ -208,8 +216,9 @@ impl<const W: usize> PagePool<W> {
 
     /// The checkpoint is complete: what it has published is in force.
     pub fn publish_cut(&self) {
-        *self.in_progress.lock() = None;
+        let cut = self.in_progress.lock().take();
         let mut lists = self.lists.lock();
+        lists.changed.insert_all(&cut.unwrap_or_default().written);
         lists.space.publish_cut();
         // No address is taken under this latch. If the file cannot be cut it stays as long as it is.
         _ = self.file.cut_to(lists.space.end());
@@ -218,7 +227,9 @@ impl<const W: usize> PagePool<W> {
     /// The checkpoint is given up. Pages that it has written stay so; the next one writes the others. A home block may name
     /// what was written.
     pub fn abandon_cut(&self, may_be_named: bool) {
-        *self.in_progress.lock() = None;
-        self.lists.lock().space.abandon_cut(may_be_named);
+        let cut = self.in_progress.lock().take();
+        let mut lists = self.lists.lock();
+        lists.changed.insert_all(&cut.unwrap_or_default().written);
+        lists.space.abandon_cut(may_be_named);
     }
 }
