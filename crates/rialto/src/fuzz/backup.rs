@@ -16,6 +16,11 @@ use crate::{BackupKind, Database, Lsn, OpenError, Options};
 
 pub(super) const FULL: &str = "full";
 const INCREMENT: &str = "increment";
+/// Kinds of frames.
+const LIST_OF_PAGES: u32 = 4;
+const PAGE: u32 = 5;
+/// In a list of pages these bytes come before the bits of the pages, with one table that has one index.
+const LIST_BEFORE_BITS: usize = 16 + 8 * (3 + 4 + 1);
 
 /// A database's backups and log: a full backup, an increment on it, and the archived log from the first place on.
 pub(super) struct Base {
@@ -267,7 +272,18 @@ fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
     match script.byte() % 8 {
         0 => frames[chosen].0 = script.byte().into(),
         1 => frames.swap(chosen, last - 1),
-        _ => mutate(&mut frames[chosen].1, script),
+        _ => {
+            // A tree whose pages have right checksums is believed. So only what leads to the trees is forged.
+            let (kind, payload) = &mut frames[chosen];
+            let forged = match *kind {
+                LIST_OF_PAGES => LIST_BEFORE_BITS,
+                PAGE => 8,
+                _ => payload.len(),
+            };
+            let rest = payload.split_off(forged.min(payload.len()));
+            mutate(payload, script);
+            payload.extend(rest);
+        }
     }
     let sealed = forge(&frames);
     if chosen != last {

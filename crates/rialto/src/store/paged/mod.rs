@@ -48,6 +48,8 @@ pub(crate) use self::published::PublishedAt;
 pub(crate) use self::restored_pages::{RestoredPages, damage as page_damage};
 
 #[cfg(test)]
+mod backup_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod tests;

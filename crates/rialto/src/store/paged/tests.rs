@@ -395,7 +395,7 @@ fn a_checkpoint_goes_on_beside_changes() {
 }
 
 /// Sets the flag when it is dropped.
-struct StopOnDrop<'a>(&'a AtomicBool);
+pub(super) struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

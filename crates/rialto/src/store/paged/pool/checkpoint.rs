@@ -1,6 +1,6 @@
 //! What a checkpoint does with the pages: the cut, and the images as of it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::super::cut::PageCut;
 use super::super::file_space::Purpose;
@@ -28,6 +28,23 @@ impl<const W: usize> PagePool<W> {
             self.copy_for_cut(node);
         }
         if since != cut {
+            node.changed_since.store(cut, Ordering::Relaxed);
+            if since == 0 {
+                self.note_first_change(node, cut);
+            }
+        }
+    }
+
+    /// The page had no change that is not in its image, and has one since this cut. A cut that is made at this moment either
+    /// sees that, and has the change, or is seen here, and has the image.
+    fn note_first_change(&self, node: &LatchedNode<'_, W>, mut cut: u64) {
+        loop {
+            fence(Ordering::SeqCst);
+            let now = self.cut.load(Ordering::Relaxed);
+            if now == cut {
+                return;
+            }
+            cut = now;
             node.changed_since.store(cut, Ordering::Relaxed);
         }
     }
@@ -61,6 +78,8 @@ impl<const W: usize> PagePool<W> {
         *in_progress = Some(PageCut::new(lists.numbers.end()));
         lists.space.make_cut();
         self.cut.fetch_add(1, Ordering::Relaxed);
+        // See `note_first_change`.
+        fence(Ordering::SeqCst);
         with(&mut lists)
     }
 
