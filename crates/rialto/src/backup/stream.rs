@@ -138,7 +138,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// How much a backup has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Written {
+pub(super) struct WrittenStream {
     pub segments: u64,
     pub pages: u64,
     pub bytes: u64,
@@ -205,14 +205,14 @@ impl<'a> StreamWriter<'a> {
         self.frame(PAGE, &head, &image[PAGE_HEAD_BYTES..])
     }
 
-    pub fn end(mut self) -> Result<Written> {
+    pub fn end(mut self) -> Result<WrittenStream> {
         let mut payload = [0; END_BYTES];
         payload[..8].copy_from_slice(&self.segments.to_le_bytes());
         payload[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         payload[16..].copy_from_slice(&self.pages.to_le_bytes());
         let length = if self.has_pages { END_BYTES } else { END_BYTES_WITHOUT_PAGES };
         self.frame(END, &[], &payload[..length])?;
-        Ok(Written { segments: self.segments, pages: self.pages, bytes: self.bytes })
+        Ok(WrittenStream { segments: self.segments, pages: self.pages, bytes: self.bytes })
     }
 
     fn frame(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<()> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::stream::{BackupHeader, StreamWriter, Written, write_error};
+use super::stream::{BackupHeader, StreamWriter, WrittenStream, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -118,7 +118,7 @@ impl Backups {
 /// The written part of a report.
 struct WrittenBackup<'a> {
     header: BackupHeader,
-    written: Written,
+    written: WrittenStream,
     cut_held: Duration,
     snapshot_bytes: u64,
     progress: CopyProgress<'a>,
