@@ -2,16 +2,16 @@
 //!
 //! # The crash argument
 //!
-//! A restored database has an *identity of its own*. Every image, of a segment or of a page, is sealed anew for it, and its log begins with a file
-//! and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
+//! A restored database has an *identity of its own*. Every image, of a segment or of a page, is sealed anew for it, and
+//! its log begins with a file and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
 //! a log file's header, the ring and the home block name it. So nothing that the old database wrote, before the
 //! restored place or after it, ever verifies in the new one: no block of the abandoned tail can chain on, and no image
 //! or load file of the old database is taken for the new one's. The new log continues with the place after the restored
 //! one, so that the rows' `Lsn`s stay in their order. The new database's files cannot show that the old database had
 //! other packets at the later places. The archive of the new database's log has a directory of its own.
 //!
-//! The pages of disk-resident tables come into a new page file, which a checkpoint's words lead to. What archived log is redone there
-//! is written to addresses that these words do not name, and published as a checkpoint does.
+//! Images of pages go into a new page file, with the words that a checkpoint publishes of them. Redo of an archived log
+//! writes pages to addresses that these words do not name, and then publishes words of its own.
 //!
 //! The home block is written *last*, after everything else is durable. Until then the directory is no database: a
 //! crash, or an error whose cleaning up also fails, leaves the file [`RESTORING`], and an opening refuses a directory

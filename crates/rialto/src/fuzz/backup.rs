@@ -149,7 +149,7 @@ impl History {
     /// Writes or deletes some rows of the disk-resident table.
     fn change_page(&mut self) {
         let table = self.db.table("paged").unwrap();
-        let (id, text) = (self.random.below(40) as i32, "y".repeat(self.random.below(2_000) as usize));
+        let (id, text) = (self.random.below(40) as i32, "y".repeat(self.random.below(900) as usize));
         let is_there = self.state.paged.remove(&id).is_some();
         if !is_there {
             self.state.paged.insert(id, text.clone());
