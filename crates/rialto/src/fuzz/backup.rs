@@ -295,7 +295,9 @@ fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
 
 /// Where the last frame of a whole stream begins.
 fn end_of_others(stream: &[u8]) -> usize {
-    u64::from_le_bytes(*stream.last_chunk::<8>().expect("a stream ends with its length")) as usize
+    let frames = frames_of(stream);
+    let (_, end) = frames.last().expect("a stream has an end");
+    u64::from_le_bytes(end[8..16].try_into().expect("eight bytes")) as usize
 }
 
 /// Checks that the error names a backup and an offset in it, or says that the backups do not go together.
