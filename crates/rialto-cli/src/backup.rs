@@ -16,7 +16,7 @@ use rialto::{
     BackupOptions, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options, Procedure,
 };
 
-use crate::args::MemoryArgs;
+use crate::args::{CacheArgs, MemoryArgs};
 use crate::client::{self, Failure, Session, Stream};
 use crate::copy_progress::ProgressArgs;
 use crate::interrupt::{INTERRUPTED, Interrupts};
@@ -50,6 +50,8 @@ pub struct BackupArgs {
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
     progress: ProgressArgs,
 }
 
@@ -79,6 +81,8 @@ pub struct RestoreArgs {
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
     progress: ProgressArgs,
 }
 
@@ -103,6 +107,9 @@ pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
     if args.data.is_none() && args.memory.is_given() {
         return fail("--memory-bytes needs --data: a server has a bound of its own", 2);
     }
+    if args.data.is_none() && args.cache.is_given() {
+        return fail("--cache-bytes needs --data: a server has a cache of its own", 2);
+    }
     match (&args.data, &args.connect, &args.socket) {
         (Some(data), ..) => offline(args, procedures, data, &interrupts),
         (_, Some(address), _) => {
@@ -123,6 +130,7 @@ fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupt
         create: false,
         checkpoint: Checkpointing::None,
         memory_bytes: args.memory.bytes(),
+        cache_bytes: args.cache.bytes(),
         // Calls in the log can run again only by their procedures.
         procedures,
         ..Options::default()
@@ -290,6 +298,7 @@ pub fn restore(args: &RestoreArgs, procedures: Vec<Procedure>) -> ExitCode {
     plan.archive = args.archive.as_ref().map(Archive::directory);
     args.memory.warn();
     plan.memory_bytes = args.memory.bytes();
+    plan.cache_bytes = args.cache.bytes();
     plan.observer = args.progress.observer("restored");
     if plan.observer.is_some() {
         plan.progress = Some(Arc::new(|text: &str| tell(format_args!("  {text}"))));

@@ -462,11 +462,6 @@ impl Running {
         let core = &self.core;
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
-        if core.storage.disk_tables.has_tables() {
-            return Err(Error::Unsupported {
-                what: "a backup of a database with disk-resident tables".to_owned(),
-            });
-        }
         let mut to = Output::open(to)?;
         // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
         // background checkpoints are off: it would free log that an archive which these options do not name may still

@@ -16,7 +16,7 @@ pub use self::memory::MemoryArgs;
 pub use self::names::{
     CheckpointName, DurabilityName, EngineName, HandOverName, LockGrainName, LocksName, TwoStageName,
 };
-pub use self::pages::PageArgs;
+pub use self::pages::{CacheArgs, PageArgs};
 
 /// Seconds on the command line.
 ///

@@ -15,8 +15,11 @@
 //! its own, and touches neither backup copies nor home block. There is one cut at a time, so a backup waits for a sweep
 //! in progress (and hurries it), and checkpoints wait for the backup.
 //!
-//! An *increment* holds the segments that have changed since the last backup: those with the dirty bit. The bits lie in
-//! memory, so the first backup of an opening is always a full one, and its report says so.
+//! The pages of disk-resident tables are cut at the same moment. The backup streams their images as of the cut from the page
+//! file, behind the segments (`store/paged/page_backup.rs`).
+//!
+//! An *increment* holds the segments that have changed since the last backup: those with the dirty bit; and the pages that
+//! have other images than as of its cut. The bits, and the numbers of these pages, lie in memory, so the first backup of an opening is always a full one, and its report says so.
 //!
 //! # Invariants kept here
 //!
@@ -59,10 +62,10 @@ const UNFINISHED: &str = "backup.unfinished";
 /// How much a backup holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackupKind {
-    /// All segments.
+    /// All segments and pages.
     #[default]
     Full,
-    /// The segments that have changed since the last backup of the same opening; all segments if there was none.
+    /// The segments and pages that have changed since the last backup of the same opening; all if there was none.
     Incremental,
 }
 
@@ -71,10 +74,10 @@ pub enum BackupKind {
 pub struct BackupOptions<'a> {
     /// How much it holds; everything by default.
     pub kind: BackupKind,
-    /// Cancels the backup once it is set. It is read before each segment that is copied, and while the backup waits for
-    /// a checkpoint.
+    /// Cancels the backup once it is set. It is read before each segment and each page that is copied, and while the backup
+    /// waits for a checkpoint.
     pub cancelled: Option<&'a AtomicBool>,
-    /// Is told how far the backup has come. Its bytes are those of the segments to copy, in memory.
+    /// Is told how far the backup has come. Its bytes are those of the segments to copy, in memory, and of the pages.
     pub observer: Option<CopyObserver>,
 }
 
@@ -95,6 +98,8 @@ pub struct BackupReport {
     pub place: Lsn,
     /// Segments in it.
     pub segments: u64,
+    /// Pages of disk-resident tables in it.
+    pub pages: u64,
     /// Bytes written.
     pub bytes: u64,
     /// How long the cut kept commits from their places.
@@ -109,14 +114,18 @@ pub struct BackupReport {
 
 impl std::fmt::Display for BackupReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let BackupReport { id, base, place, segments, bytes, .. } = self;
+        let BackupReport { id, base, place, segments, pages, bytes, .. } = self;
         match base {
             None => write!(f, "full backup {id:032x}")?,
             Some(base) => write!(f, "backup {id:032x}, an increment on {base:032x}")?,
         }
+        write!(f, ", up to place {place}: {segments} segments, ")?;
+        if *pages > 0 {
+            write!(f, "{pages} pages, ")?;
+        }
         write!(
             f,
-            ", up to place {place}: {segments} segments, {bytes} bytes, {:.3} s; its cut kept commits waiting for {:.0} us, and \
+            "{bytes} bytes, {:.3} s; its cut kept commits waiting for {:.0} us, and \
              at most {} bytes were kept for it at a time",
             self.took.as_secs_f64(),
             self.cut_held.as_secs_f64() * 1e6,

@@ -64,6 +64,11 @@ impl<'a> CopyProgress<'a> {
         CopyProgress { observer, opening: Some(opening), total: observer.map(|_| total()), told: 0 }
     }
 
+    /// In the total are so many `expected` bytes of which it is known now how many there are.
+    pub fn correct(&mut self, expected: u64, found: u64) {
+        self.total = self.total.map(|total| (total.saturating_sub(expected) + found).max(self.told));
+    }
+
     /// So many bytes are done in all.
     pub fn at(&mut self, done: u64) {
         // The last byte is told at the end: until then the copy may fail.

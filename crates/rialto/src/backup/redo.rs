@@ -9,7 +9,7 @@ use super::stream::BackupHeader;
 use crate::checkpoint::RunLength;
 use crate::checkpoint::catalog_copy::{CatalogCopy, ImageTarget};
 use crate::checkpoint::fuzzy::Fuzzy;
-use crate::checkpoint::home::HomeBlock;
+use crate::checkpoint::home::{HomeBlock, HomePages};
 use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
 use crate::engine::replay::ByProcedures;
 use crate::error::Error;
@@ -21,6 +21,7 @@ use crate::recovery::{Calls, Recovery, RecoveryPages, Room, Tell, within_memory}
 use crate::row::Timestamp;
 use crate::store::memory::image::seed_of;
 use crate::store::memory::segments::Copy;
+use crate::store::paged::PageOptions;
 
 /// How far a restore has come.
 pub(super) struct RestoreProgress {
@@ -28,6 +29,8 @@ pub(super) struct RestoreProgress {
     pub segments: u32,
     pub next_id: u32,
     pub packets: u64,
+    /// The pages of disk-resident tables, as of the place.
+    pub pages: Option<HomePages>,
     /// When the last group was gathered, in milliseconds since 1970; 0 if unknown.
     pub time_ms: u64,
 }
@@ -52,10 +55,9 @@ impl Restore {
     /// How far the backup called `name` reaches without an archive.
     pub(super) fn backup_alone(
         &self,
-        header: &BackupHeader,
+        (header, pages): (&BackupHeader, Option<HomePages>),
         name: &str,
     ) -> Result<RestoreProgress, OpenError> {
-        self.check_not_before(header, name)?;
         let beyond = match self.to {
             RestoreTo::End => false,
             RestoreTo::Place(place) => place > header.place,
@@ -70,11 +72,11 @@ impl Restore {
             ));
         }
         let BackupHeader { place, segments, next_id, .. } = *header;
-        Ok(RestoreProgress { place, segments, next_id, packets: 0, time_ms: 0 })
+        Ok(RestoreProgress { place, segments, next_id, packets: 0, pages, time_ms: 0 })
     }
 
     /// Refuses a place or time that lies before the backup.
-    fn check_not_before(&self, header: &BackupHeader, name: &str) -> Result<(), OpenError> {
+    pub(super) fn check_not_before(&self, header: &BackupHeader, name: &str) -> Result<(), OpenError> {
         let before = match self.to {
             RestoreTo::End => false,
             RestoreTo::Place(place) => place < header.place,
@@ -99,15 +101,15 @@ impl Restore {
         }
     }
 
-    /// Redoes the archived log onto the backup called `name`, in memory, and writes the segments that have changed.
+    /// Redoes the archived log onto the backup called `name`, whose pages these are, and writes the segments and the pages
+    /// that have changed. The segments are in memory meanwhile.
     pub(super) fn redo(
         &self,
         archive: &Archive,
-        header: &BackupHeader,
+        (header, pages): (&BackupHeader, Option<HomePages>),
         name: &str,
         target: &RestoreTarget,
     ) -> Result<RestoreProgress, OpenError> {
-        self.check_not_before(header, name)?;
         let database = header.database;
         let is_log = |name: &String| name.starts_with("log-") && !name.ends_with(".unfinished");
         let disk = match archive.find(database)? {
@@ -134,7 +136,7 @@ impl Restore {
             logged: true,
             names_held: true,
             digest: target.digest(header.segments),
-            pages: None,
+            pages,
             retired: false,
         };
         let witness = header.point.map(|point| Witness { name: name.to_owned(), point });
@@ -151,13 +153,14 @@ impl Restore {
             error => error.into(),
         };
         let tell = self.progress.as_deref().map(|progress| progress as Tell<'_>);
+        let page_options = PageOptions { cache_bytes: self.cache_bytes, ..PageOptions::default() };
         let attempt = |Room { threads, segments, nodes }| {
             let calls = Calls::Replayed(&procedures);
             let recovery = Recovery {
                 disk: &target.disk,
                 segments: &segments,
                 nodes: &nodes,
-                pages: RecoveryPages::default(),
+                pages: RecoveryPages { options: page_options.clone(), other: None },
                 threads,
                 calls,
                 tell,
@@ -191,11 +194,13 @@ impl Restore {
             control: &control,
         };
         sweep.run(catalog, &mut Fuzzy::default())?;
+        let pages = replayed.disk_tables.write_once()?.map(|pages| HomePages::new(pages, place));
         Ok(RestoreProgress {
             place,
             segments: end,
             next_id: replayed.next_id,
             packets: replayed.packets,
+            pages,
             time_ms,
         })
     }

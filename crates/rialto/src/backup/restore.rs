@@ -2,13 +2,16 @@
 //!
 //! # The crash argument
 //!
-//! A restored database has an *identity of its own*. Every image is sealed anew for it, and its log begins with a file
-//! and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
+//! A restored database has an *identity of its own*. Every image, of a segment or of a page, is sealed anew for it, and
+//! its log begins with a file and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
 //! a log file's header, the ring and the home block name it. So nothing that the old database wrote, before the
 //! restored place or after it, ever verifies in the new one: no block of the abandoned tail can chain on, and no image
 //! or load file of the old database is taken for the new one's. The new log continues with the place after the restored
 //! one, so that the rows' `Lsn`s stay in their order. The new database's files cannot show that the old database had
 //! other packets at the later places. The archive of the new database's log has a directory of its own.
+//!
+//! Images of pages go into a new page file, with the words that a checkpoint publishes of them. Redo of an archived log
+//! writes pages to addresses that these words do not name, and then publishes words of its own.
 //!
 //! The home block is written *last*, after everything else is durable. Until then the directory is no database: a
 //! crash, or an error whose cleaning up also fails, leaves the file [`RESTORING`], and an opening refuses a directory
@@ -25,9 +28,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::stream::{BackupHeader, StreamReader};
+use super::redo::RestoreProgress;
+use super::stream::{BackupHeader, ReadPart, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup, CopyObserver, CopyProgress};
-use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
+use crate::checkpoint::home::{HOME_FILE, HomeFile, HomePages, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
 use crate::error::Error;
@@ -42,6 +46,7 @@ use crate::store::budget::memory_bytes_by_default;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::image::{self, ImageHeader, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
+use crate::store::paged::{CACHE_BYTES_BY_DEFAULT, PAGE_FILE, PageList, RestoredPages};
 
 /// The file in a directory which says that a restore to it is not complete.
 pub(crate) const RESTORING: &str = "restore-unfinished";
@@ -72,6 +77,9 @@ pub struct Restore {
     /// The bound on the memory that redo may take, in bytes; by default as in [`Options`](crate::Options). Without an
     /// archive no such memory is needed.
     pub memory_bytes: u64,
+    /// The memory that pages of disk-resident tables take while the archived log is redone, in bytes; by default as in
+    /// [`Options`](crate::Options). Redo has at least 64 pages in memory.
+    pub cache_bytes: u64,
     /// How many threads redo uses; by default as in [`Options`](crate::Options). It uses at least one, and at most
     /// [`Options::RECOVERY_THREADS_MAX`](crate::Options::RECOVERY_THREADS_MAX).
     pub threads: usize,
@@ -106,6 +114,8 @@ pub struct RestoreReport {
     pub place: Lsn,
     /// Bytes of its segments.
     pub bytes: u64,
+    /// Bytes of its page file: of disk-resident tables.
+    pub page_bytes: u64,
     /// Packets of the archived log that were redone.
     pub packets: u64,
     /// When the last of them was on its way to the disk, if the log tells.
@@ -116,12 +126,15 @@ pub struct RestoreReport {
 
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RestoreReport { from, database, place, bytes, packets, needless, .. } = self;
+        let RestoreReport { from, database, place, bytes, page_bytes, packets, needless, .. } = self;
         write!(
             f,
-            "restored database {from:032x} up to place {place}, {packets} packets of it from the archive, {bytes} bytes, as \
-             database {database:032x}"
+            "restored database {from:032x} up to place {place}, {packets} packets of it from the archive, {bytes} bytes, "
         )?;
+        if *page_bytes > 0 {
+            write!(f, "{page_bytes} bytes of pages, ")?;
+        }
+        write!(f, "as database {database:032x}")?;
         for name in needless {
             write!(f, "\nnot needed: {name}, because a full backup follows it")?;
         }
@@ -137,6 +150,7 @@ impl Restore {
             archive: None,
             to: RestoreTo::End,
             memory_bytes: memory_bytes_by_default(),
+            cache_bytes: CACHE_BYTES_BY_DEFAULT,
             threads: threads_by_default(),
             procedures: Vec::new(),
             observer: None,
@@ -208,7 +222,7 @@ fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
 
 /// Whether a restore makes a file of this name.
 fn is_of_a_restore(name: &str) -> bool {
-    [HOME_FILE, NEW_HOME_FILE, RESTORING].contains(&name)
+    [HOME_FILE, NEW_HOME_FILE, RESTORING, PAGE_FILE].contains(&name)
         || name == backup_name(Copy::Ping)
         || Log::makes(name)
 }
@@ -239,13 +253,16 @@ pub(super) struct RestoreTarget {
     pub copy: Arc<dyn File>,
     pub sums: ImageSums,
     buffer: AlignedBuffer,
+    /// The pages of the backups, if the last one has a list of them.
+    pages: Option<RestoredPages>,
 }
 
 impl RestoreTarget {
     fn new(disk: Arc<dyn Disk>) -> Result<RestoreTarget, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        Ok(RestoreTarget { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
+        let (database, sums) = (seed::identifier(), ImageSums::default());
+        Ok(RestoreTarget { disk, database, copy, sums, buffer, pages: None })
     }
 
     fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
@@ -257,18 +274,44 @@ impl RestoreTarget {
         Ok(self.copy.write_at(sealed.bytes, u64::from(number) * SEGMENT_BYTES as u64)?)
     }
 
+    /// A backup with this list of pages follows; what the backups before it have stays if it is an increment.
+    fn put_list(&mut self, list: PageList, is_increment: bool) -> Result<(), Error> {
+        match &mut self.pages {
+            Some(pages) if is_increment && pages.list().page_bytes == list.page_bytes => {
+                pages.follow(list)?
+            }
+            _ => {
+                self.remove_pages()?;
+                self.pages = Some(RestoredPages::begin(&self.disk, seed_of(self.database), list)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The database has no pages.
+    fn remove_pages(&mut self) -> Result<(), Error> {
+        self.pages.take().map_or(Ok(()), RestoredPages::remove)
+    }
+
+    /// Makes the pages of the backups durable, which are as of this place, and gives what a home block says of them.
+    fn publish_pages(&mut self, place: Lsn) -> Result<Option<HomePages>, Error> {
+        let published = self.pages.as_mut().map(RestoredPages::publish).transpose()?;
+        Ok(published.map(|pages| HomePages::new(pages, place)))
+    }
+
     /// The digest of the images of the segments below `segments`.
     pub fn digest(&self, segments: u32) -> u64 {
         self.sums.digest(Copy::Ping, segments, seed_of(self.database))
     }
 
     /// Makes it a database whose next place is the one after `place`; everything else is written.
-    fn finish(&self, place: Lsn, segments: u32, next_id: u32) -> Result<(), Error> {
+    fn finish(&self, reached: &RestoreProgress) -> Result<(), Error> {
+        let RestoreProgress { place, segments, next_id, pages, .. } = *reached;
         self.copy.sync()?;
         let options = LogOptions::of_a_log_that_is_only_made();
         Log::create_at(&self.disk, self.database, &options, place)?.close()?;
         let digest = self.digest(segments);
-        let home = RestoredHome { database_id: self.database, segments, next_id, place, digest };
+        let home = RestoredHome { database_id: self.database, segments, next_id, place, digest, pages };
         HomeFile::restore(&*self.disk, &home)?;
         // It is a database now. If this fails, the next opening does it.
         let _ = self.disk.remove(RESTORING).and_then(|()| self.disk.sync_directory());
@@ -296,20 +339,31 @@ impl Restore {
                 (chain.name(), format!("the backup lacks segment {missing} of {}", header.segments));
             return Err(OpenError::Corrupt { file, offset: 0, what });
         }
+        if let Some(missing) = target.pages.as_ref().and_then(RestoredPages::missing) {
+            let (file, what) = (chain.name(), format!("the backup lacks page {missing}, which its list has"));
+            return Err(OpenError::Corrupt { file, offset: 0, what });
+        }
+        self.check_not_before(header, &chain.name())?;
+        let pages = target.publish_pages(header.place)?;
         let reached = match &self.archive {
-            Some(archive) => self.redo(archive, header, &chain.name(), target)?,
-            None => self.backup_alone(header, &chain.name())?,
+            Some(archive) => self.redo(archive, (header, pages), &chain.name(), target)?,
+            None => self.backup_alone((header, pages), &chain.name())?,
+        };
+        let page_bytes = match reached.pages {
+            Some(_) => target.disk.open(PAGE_FILE, Open::ReadOnly, Caching::Buffered)?.length()?,
+            None => 0,
         };
         let report = RestoreReport {
             from: header.database,
             database: target.database,
             place: reached.place,
             bytes: u64::from(reached.segments) * SEGMENT_BYTES as u64,
+            page_bytes,
             packets: reached.packets,
             time: (reached.time_ms > 0).then(|| UNIX_EPOCH + Duration::from_millis(reached.time_ms)),
             needless: chain.needless,
         };
-        target.finish(reached.place, reached.segments, reached.next_id)?;
+        target.finish(&reached)?;
         Ok(report)
     }
 }
@@ -343,9 +397,21 @@ impl Chain {
             self.needless.extend(self.last.take().map(|(name, _)| name));
             self.there.clear();
         }
-        while let Some(segment) = reader.next()? {
-            target.put(segment.number, segment.heap, segment.bytes)?;
-            self.there.insert(segment.number);
+        if !header.has_pages {
+            target.remove_pages()?;
+        }
+        while let Some(part) = reader.next()? {
+            match part {
+                ReadPart::Segment(segment) => {
+                    target.put(segment.number, segment.heap, segment.bytes)?;
+                    self.there.insert(segment.number);
+                }
+                ReadPart::List(list) => target.put_list(list, header.base.is_some())?,
+                ReadPart::Page(page) => {
+                    let pages = target.pages.as_mut().expect("a page comes behind the list");
+                    pages.put(page.number, page.image)?;
+                }
+            }
             progress.at(read + reader.position());
         }
         let read = read + reader.position();

@@ -12,8 +12,15 @@
 //!                          segments u32, next identifier u32, time u64 (ms since 1970), base's place u64;
 //!                          from version 3 on where the log ended at the place: position u64, checksum u64
 //!  segment (2):            number u32, heap u32 (0: free), the segment's bytes from 64 to its end
-//!  end (3), the last:      segments u64, bytes of all frames before this one u64
+//!  list of pages (4):      words in all u64, words in the frames before u64, the next words, each u64
+//!  page (5):               number u32, u32 0, the bytes of the page's image from 8 to its end
+//!  end (3), the last:      segments u64, bytes of all frames before this one u64; from version 4 on pages u64
 //! ```
+//!
+//! A backup of a database that has a page file has version 4, others have version 3. Behind its segments it has the list of
+//! its pages (`store/paged/page_list.rs`) in as many frames as that takes, and then pages, in the order of their numbers: all
+//! of the list, or in an increment those that have changed. Their images are in the byte order of the machine, as in the
+//! page file.
 //!
 //! The checksum of a frame covers its number and the backup's identity, so a missing frame, a repeated one, and one of
 //! another backup are detected. Without the end frame nothing is believed.
@@ -28,11 +35,14 @@ use crate::log::{LogPoint, LogPosition};
 use crate::recovery::OpenError;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
+use crate::store::paged::{LIST_WORDS_MAX, PageList, page_damage};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
-/// The format of backups that this program writes. Since 2 a backup has segments only of the tables in its catalog;
-/// since 3 it names its point of the log.
-pub(super) const VERSION: u32 = 3;
+/// The newest format of backups, with pages of disk-resident tables. Since 2 a backup has segments only of the tables in its
+/// catalog; since 3 it names its point of the log.
+const VERSION: u32 = 4;
+/// The format of backups without pages that this program writes.
+const VERSION_WITHOUT_PAGES: u32 = 3;
 /// The oldest format that this program reads.
 const VERSION_WITHOUT_POINT: u32 = 2;
 const FRAME_HEADER: usize = 32;
@@ -40,10 +50,18 @@ const CHECKSUM: std::ops::Range<usize> = 24..32;
 const BEGIN: u32 = 1;
 const SEGMENT: u32 = 2;
 const END: u32 = 3;
+const LIST: u32 = 4;
+const PAGE: u32 = 5;
 const BEGIN_BYTES: usize = 104;
 const BEGIN_BYTES_WITHOUT_POINT: usize = 88;
-const END_BYTES: usize = 16;
+const END_BYTES: usize = 24;
+const END_BYTES_WITHOUT_PAGES: usize = 16;
 const PAYLOAD_MAX: usize = SEGMENT_BYTES;
+/// The words of a list that lie in one frame.
+const WORDS_PER_FRAME: usize = (PAYLOAD_MAX - LIST_HEAD_BYTES) / 8;
+const LIST_HEAD_BYTES: usize = 16;
+/// In an image these bytes are its checksum, which a restore makes anew.
+const PAGE_HEAD_BYTES: usize = 8;
 
 /// The header of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +78,8 @@ pub(super) struct BackupHeader {
     pub next_id: u32,
     /// When it was taken, in milliseconds since 1970.
     pub time_ms: u64,
+    /// Whether it has a list of pages.
+    pub has_pages: bool,
 }
 
 fn seed_of(id: u128) -> u64 {
@@ -70,7 +90,8 @@ impl BackupHeader {
     fn encode(&self) -> [u8; BEGIN_BYTES] {
         let mut bytes = [0; BEGIN_BYTES];
         let (base, base_place) = self.base.unwrap_or_default();
-        bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.has_pages { VERSION } else { VERSION_WITHOUT_PAGES };
+        bytes[..4].copy_from_slice(&version.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.database.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.id.to_le_bytes());
         bytes[40..56].copy_from_slice(&base.to_le_bytes());
@@ -102,6 +123,7 @@ impl BackupHeader {
             segments: u32_at(bytes, 64),
             next_id: u32_at(bytes, 68),
             time_ms: u64_at(bytes, 72),
+            has_pages: u32_at(bytes, 0) >= VERSION,
         }
     }
 }
@@ -114,19 +136,38 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// How much a backup has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrittenStream {
+    pub segments: u64,
+    pub pages: u64,
+    pub bytes: u64,
+}
+
 /// Writes a backup.
 pub(super) struct StreamWriter<'a> {
     out: &'a mut dyn Write,
     name: &'a str,
     seed: u64,
     frames: u64,
+    has_pages: bool,
     pub segments: u64,
+    pub pages: u64,
     pub bytes: u64,
 }
 
 impl<'a> StreamWriter<'a> {
     pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &BackupHeader) -> Result<StreamWriter<'a>> {
-        let mut writer = StreamWriter { out, name, seed: 0, frames: 0, segments: 0, bytes: 0 };
+        let mut writer = StreamWriter {
+            out,
+            name,
+            seed: 0,
+            frames: 0,
+            has_pages: header.has_pages,
+            segments: 0,
+            pages: 0,
+            bytes: 0,
+        };
         writer.frame(BEGIN, &[], &header.encode())?;
         writer.seed = seed_of(header.id);
         Ok(writer)
@@ -141,12 +182,37 @@ impl<'a> StreamWriter<'a> {
         self.frame(SEGMENT, &head, bytes.get(IMAGE_HEADER_BYTES..).unwrap_or_default())
     }
 
-    pub fn end(mut self) -> Result<(u64, u64)> {
+    /// Writes the list of pages, behind the segments.
+    pub fn list(&mut self, list: &PageList) -> Result<()> {
+        let words = list.words();
+        let mut before = 0u64;
+        for chunk in words.chunks(WORDS_PER_FRAME) {
+            let mut head = [0; LIST_HEAD_BYTES];
+            head[..8].copy_from_slice(&(words.len() as u64).to_le_bytes());
+            head[8..].copy_from_slice(&before.to_le_bytes());
+            let bytes: Vec<u8> = chunk.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.frame(LIST, &head, &bytes)?;
+            before += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes a page, whose image this is.
+    pub fn page(&mut self, number: u32, image: &[u8]) -> Result<()> {
+        let mut head = [0; PAGE_HEAD_BYTES];
+        head[..4].copy_from_slice(&number.to_le_bytes());
+        self.pages += 1;
+        self.frame(PAGE, &head, &image[PAGE_HEAD_BYTES..])
+    }
+
+    pub fn end(mut self) -> Result<WrittenStream> {
         let mut payload = [0; END_BYTES];
         payload[..8].copy_from_slice(&self.segments.to_le_bytes());
-        payload[8..].copy_from_slice(&self.bytes.to_le_bytes());
-        self.frame(END, &[], &payload)?;
-        Ok((self.segments, self.bytes))
+        payload[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        payload[16..].copy_from_slice(&self.pages.to_le_bytes());
+        let length = if self.has_pages { END_BYTES } else { END_BYTES_WITHOUT_PAGES };
+        self.frame(END, &[], &payload[..length])?;
+        Ok(WrittenStream { segments: self.segments, pages: self.pages, bytes: self.bytes })
     }
 
     fn frame(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<()> {
@@ -180,6 +246,21 @@ pub(super) fn write_error(name: &str, offset: u64, error: &io::Error) -> Error {
     }
 }
 
+/// What was read of a backup.
+pub(super) enum ReadPart<'a> {
+    Segment(ReadSegment<'a>),
+    /// The list of pages, complete.
+    List(PageList),
+    Page(ReadPage<'a>),
+}
+
+/// A page that was read, which the list has.
+pub(super) struct ReadPage<'a> {
+    pub number: u32,
+    /// Its image, without a checksum.
+    pub image: &'a [u8],
+}
+
 /// A segment that was read.
 pub(super) struct ReadSegment<'a> {
     pub number: u32,
@@ -196,6 +277,12 @@ pub(super) struct StreamReader<'a> {
     seed: u64,
     frames: u64,
     segments: u64,
+    /// The words of the list of pages that have come.
+    words: Vec<u64>,
+    /// The list, once it is complete.
+    list: Option<PageList>,
+    last_page: Option<u32>,
+    pages: u64,
     /// Where the next frame begins.
     at: u64,
     payload: Vec<u8>,
@@ -209,18 +296,31 @@ impl<'a> StreamReader<'a> {
     /// [`OpenError::Io`].
     pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
         let (header, payload) = (BackupHeader::decode(&[0; BEGIN_BYTES]), Vec::new());
-        let mut reader = StreamReader { from, name, header, seed: 0, frames: 0, segments: 0, at: 0, payload };
+        let mut reader = StreamReader {
+            from,
+            name,
+            header,
+            seed: 0,
+            frames: 0,
+            segments: 0,
+            words: Vec::new(),
+            list: None,
+            last_page: None,
+            pages: 0,
+            at: 0,
+            payload,
+        };
         let kind = reader.frame()?;
         if kind != BEGIN || reader.payload.len() < 4 {
             return Err(reader.corrupt(0, "expected the begin of a backup, found another frame"));
         }
         let version = u32_at(&reader.payload, 0);
         let length = match version {
-            VERSION => BEGIN_BYTES,
+            VERSION | VERSION_WITHOUT_PAGES => BEGIN_BYTES,
             VERSION_WITHOUT_POINT => BEGIN_BYTES_WITHOUT_POINT,
             _ => {
                 let what = format!(
-                    "\"{name}\" has backup format {version}, this program reads formats {VERSION_WITHOUT_POINT} and {VERSION}: \
+                    "\"{name}\" has backup format {version}, this program reads formats {VERSION_WITHOUT_POINT} to {VERSION}: \
                      use a matching version"
                 );
                 return Err(OpenError::Unsupported { what });
@@ -234,11 +334,47 @@ impl<'a> StreamReader<'a> {
         Ok(reader)
     }
 
-    /// The next segment, or `None` at the end.
-    pub fn next(&mut self) -> Result<Option<ReadSegment<'_>>, OpenError> {
-        let at = self.at;
-        match self.frame()? {
-            SEGMENT if self.payload.len() >= 8 => {
+    /// The next segment, the list of pages or the next page, or `None` at the end.
+    pub fn next(&mut self) -> Result<Option<ReadPart<'_>>, OpenError> {
+        loop {
+            let at = self.at;
+            match self.frame()? {
+                LIST if self.header.has_pages && self.list.is_none() => {
+                    if let Some(list) = self.list_frame(at)? {
+                        return Ok(Some(ReadPart::List(list)));
+                    }
+                }
+                kind => return self.other_frame(kind, at),
+            }
+        }
+    }
+
+    /// The list of pages, if the frame that was read completes it.
+    fn list_frame(&mut self, at: u64) -> Result<Option<PageList>, OpenError> {
+        let has_words = self.payload.len() > LIST_HEAD_BYTES && self.payload.len().is_multiple_of(8);
+        let words = || self.payload[LIST_HEAD_BYTES..].chunks_exact(8).map(|word| u64_at(word, 0));
+        let all = has_words.then(|| u64_at(&self.payload, 0));
+        let fits = |all: &u64| {
+            u64_at(&self.payload, 8) == self.words.len() as u64
+                && *all <= LIST_WORDS_MAX
+                && self.words.len() as u64 + words().len() as u64 <= *all
+        };
+        let Some(all) = all.filter(fits) else {
+            return Err(self.corrupt(at, "a part of the list of pages that does not follow what came before"));
+        };
+        self.words.extend(words());
+        if (self.words.len() as u64) < all {
+            return Ok(None);
+        }
+        let list = PageList::of_words(&std::mem::take(&mut self.words));
+        let list = list.map_err(|what| self.corrupt(at, what))?;
+        self.list = Some(list.clone());
+        Ok(Some(list))
+    }
+
+    fn other_frame(&mut self, kind: u32, at: u64) -> Result<Option<ReadPart<'_>>, OpenError> {
+        match kind {
+            SEGMENT if self.payload.len() >= 8 && self.list.is_none() && self.words.is_empty() => {
                 let (number, heap, length) =
                     (u32_at(&self.payload, 0), u32_at(&self.payload, 4), self.payload.len() - 8);
                 if number >= self.header.segments
@@ -249,14 +385,34 @@ impl<'a> StreamReader<'a> {
                 }
                 self.segments += 1;
                 let heap = (heap != 0).then_some(HeapId(heap));
-                Ok(Some(ReadSegment { number, heap, bytes: &self.payload[8..] }))
+                Ok(Some(ReadPart::Segment(ReadSegment { number, heap, bytes: &self.payload[8..] })))
             }
-            END if self.payload.len() == END_BYTES => {
+            PAGE if self.payload.len() >= PAGE_HEAD_BYTES => {
+                let number = u32_at(&self.payload, 0);
+                let is_listed = self.list.as_ref().is_some_and(|list| {
+                    self.payload.len() == list.page_bytes
+                        && list.pages.contains(number)
+                        && self.last_page.is_none_or(|last| last < number)
+                });
+                if !is_listed {
+                    return Err(self.corrupt(at, "a page that the backup cannot have here"));
+                }
+                if let Some(what) = page_damage(number, &self.payload) {
+                    return Err(self.corrupt(at, &what));
+                }
+                self.last_page = Some(number);
+                self.pages += 1;
+                Ok(Some(ReadPart::Page(ReadPage { number, image: &self.payload })))
+            }
+            END if self.payload.len() == self.end_bytes() => {
                 let found = (u64_at(&self.payload, 0), u64_at(&self.payload, 8));
-                if found != (self.segments, at) {
-                    return Err(
-                        self.corrupt(at, "the end of the backup counts other segments or bytes than came")
-                    );
+                let pages = self.payload.get(16..END_BYTES).map_or(0, |bytes| u64_at(bytes, 0));
+                if found != (self.segments, at) || pages != self.pages {
+                    let what = "the end of the backup counts other segments, pages or bytes than came";
+                    return Err(self.corrupt(at, what));
+                }
+                if self.header.has_pages && self.list.is_none() {
+                    return Err(self.corrupt(at, "the backup ends before its list of pages does"));
                 }
                 let mut more = [0];
                 match self.from.read(&mut more) {
@@ -267,6 +423,10 @@ impl<'a> StreamReader<'a> {
             }
             _ => Err(self.corrupt(at, "a frame of a kind or length that no backup has")),
         }
+    }
+
+    fn end_bytes(&self) -> usize {
+        if self.header.has_pages { END_BYTES } else { END_BYTES_WITHOUT_PAGES }
     }
 
     /// How many bytes have been read.
@@ -362,7 +522,16 @@ pub(crate) fn frames_of(mut bytes: &[u8]) -> Vec<Frame> {
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn forge(frames: &[Frame]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = StreamWriter { out: &mut out, name: "", seed: 0, frames: 0, segments: 0, bytes: 0 };
+    let mut writer = StreamWriter {
+        out: &mut out,
+        name: "",
+        seed: 0,
+        frames: 0,
+        has_pages: false,
+        segments: 0,
+        pages: 0,
+        bytes: 0,
+    };
     for (kind, payload) in frames {
         writer.frame(*kind, &[], payload).expect("memory takes it");
         if let (1, Some(id)) = (writer.frames, payload.get(24..40)) {
@@ -371,3 +540,6 @@ pub(crate) fn forge(frames: &[Frame]) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

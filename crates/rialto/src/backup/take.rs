@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::stream::{BackupHeader, StreamWriter, write_error};
+use super::stream::{BackupHeader, StreamWriter, WrittenStream, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -21,6 +21,7 @@ use crate::opening::Opening;
 use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::paged::{ChangedPages, PageBackup, PagesHeld};
 
 /// Bytes in one write.
 const WRITE_BYTES: usize = 1 << 20;
@@ -93,17 +94,19 @@ impl Backups {
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
         let mut cleared = Cleared::new(segments, Copy::Elsewhere);
-        let WrittenBackup { header, segments, bytes, cut_held, snapshot_bytes, progress } =
+        let WrittenBackup { header, written, cut_held, snapshot_bytes, progress, changed } =
             taking.write(base, to, &mut cleared)?;
         cleared.keep();
+        changed.into_iter().for_each(ChangedPages::forget);
         *last = Some((header.id, header.place));
         progress.end(0);
         Ok(BackupReport {
             id: header.id,
             base: base.map(|base| base.0),
             place: header.place,
-            segments,
-            bytes,
+            segments: written.segments,
+            pages: written.pages,
+            bytes: written.bytes,
             cut_held,
             snapshot_bytes,
             took: began.elapsed(),
@@ -115,11 +118,12 @@ impl Backups {
 /// The written part of a report.
 struct WrittenBackup<'a> {
     header: BackupHeader,
-    segments: u64,
-    bytes: u64,
+    written: WrittenStream,
     cut_held: Duration,
     snapshot_bytes: u64,
     progress: CopyProgress<'a>,
+    /// The pages that had changed since the last backup.
+    changed: Option<ChangedPages>,
 }
 
 impl<'a> Taking<'a> {
@@ -140,7 +144,7 @@ impl<'a> Taking<'a> {
                 let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(*out, self.opening));
                 let name = "the backup's stream";
                 let written = self.stream(base, &mut out, name, cleared)?;
-                out.flush().map_err(|error| write_error(name, written.bytes, &error))?;
+                out.flush().map_err(|error| write_error(name, written.written.bytes, &error))?;
                 Ok(written)
             }
         }
@@ -154,17 +158,21 @@ impl<'a> Taking<'a> {
         cleared: &mut Cleared<'_>,
     ) -> Result<WrittenBackup<'a>> {
         let segments = self.source.segments();
+        let disk_tables = self.source.disk_tables();
+        disk_tables.iter().for_each(|tables| tables.free_gone());
         let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // For the catalog at the cut: a transaction-consistent cut has it whole, as it has all else.
         let held = HeldDefinitions::hold(self.source);
-        if self.source.disk_tables().is_some_and(|tables| tables.has_tables()) {
-            return Err(Error::Unsupported {
-                what: "a backup of a database with disk-resident tables".to_owned(),
-            });
-        }
-        let (cut, point) = self.source.cut_at_a_point(&held.defined.heaps)?;
-        let heaps = &*held.defined.heaps.clone();
+        let pages_held = if base.is_some() { PagesHeld::Changed } else { PagesHeld::All };
+        let mut pages = disk_tables.and_then(|tables| tables.begin_backup(pages_held));
+        // The pages are cut at the same moment: in tables of both kinds the backup has the same transactions.
+        let heaps = &held.defined.heaps;
+        let (cut, point) = match &mut pages {
+            Some(pages) => pages.cut(|cut_pages| self.source.cut_at_a_point(heaps, cut_pages))?,
+            None => self.source.cut_at_a_point(heaps, &mut || ())?,
+        };
+        let heaps = &*heaps.clone();
         drop(held);
         let header = BackupHeader {
             database: self.database,
@@ -175,40 +183,53 @@ impl<'a> Taking<'a> {
             segments: cut.end,
             next_id: self.source.next_id(),
             time_ms: self.clock.calendar_ms(),
+            has_pages: pages.is_some(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
         let options = self.options;
-        let mut progress = CopyProgress::of_backup(options.observer.as_ref(), self.opening, || {
-            let to_copy =
-                (0..cut.end).filter(|&number| segments.is_dirty(SegmentId(number), Copy::Elsewhere));
-            to_copy.count() as u64 * SEGMENT_BYTES as u64
-        });
-        let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared, &mut progress);
+        let page_bytes = pages.as_ref().map_or(0, PageBackup::bytes);
+        let to_copy = || {
+            let dirty = (0..cut.end).filter(|&number| segments.is_dirty(SegmentId(number), Copy::Elsewhere));
+            dirty.count() as u64 * SEGMENT_BYTES as u64
+        };
+        let mut progress =
+            CopyProgress::of_backup(options.observer.as_ref(), self.opening, || to_copy() + page_bytes);
+        let log_bytes = self.source.log_bytes_used();
+        // Segments come first: commits may wait until the backup has copied what they change.
+        let copied = self.copy(segments, (cut.end, heaps), log_bytes, &mut writer, cleared, &mut progress);
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
         (self.note_cut)(cut.held, snapshot_bytes);
-        copied?;
+        let copied = copied?;
+        let changed = match pages {
+            Some(mut pages) => {
+                self.copy_pages(&mut pages, log_bytes, &mut writer, &mut progress, (copied, page_bytes))?;
+                Some(pages.end())
+            }
+            None => None,
+        };
         // Clearance: the database must not lose what is in its backup.
         if !fault_injection::is_on("backup-before-its-clearance") {
             self.source.wait_durable(header.place)?;
         }
-        let (segments, bytes) = writer.end()?;
-        Ok(WrittenBackup { header, segments, bytes, cut_held: cut.held, snapshot_bytes, progress })
+        let written = writer.end()?;
+        Ok(WrittenBackup { header, written, cut_held: cut.held, snapshot_bytes, progress, changed })
     }
 
     /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
-    /// table had then are free in the backup, and still dirty for the next one (`checkpoint/catalog_copy.rs`).
+    /// table had then are free in the backup, and still dirty for the next one (`checkpoint/catalog_copy.rs`). Gives how many
+    /// bytes that were.
     fn copy(
         &self,
         segments: &Segments,
         (end, heaps): (u32, &HashSet<HeapId>),
+        log_bytes: u64,
         writer: &mut StreamWriter<'_>,
         cleared: &mut Cleared<'_>,
         progress: &mut CopyProgress<'_>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut copied = 0;
         let mut buffer = vec![0; SEGMENT_BYTES];
-        let log_bytes = self.source.log_bytes_used();
         let mut next = 0;
         while next < end {
             // Commits may wait for the room that a snapshot takes.
@@ -220,12 +241,7 @@ impl<'a> Taking<'a> {
                     self.check_log(log_bytes)?;
                 }
             }
-            if (self.is_stopped)() {
-                return Err(Error::Closed);
-            }
-            if self.options.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
-                return Err(Error::Cancelled);
-            }
+            self.check_wanted()?;
             if !segments.is_dirty(id, Copy::Elsewhere) {
                 continue;
             }
@@ -252,7 +268,44 @@ impl<'a> Taking<'a> {
             };
             writer.segment(id.0, heap, &buffer[..used.max(IMAGE_HEADER_BYTES)])?;
         }
-        Ok(())
+        Ok(copied)
+    }
+
+    /// Copies the pages that the last backup lacks, as they were at the cut, behind the list of all. So many bytes are
+    /// `copied`, and so many bytes of pages were `expected` in the progress.
+    fn copy_pages(
+        &self,
+        pages: &mut PageBackup<'_>,
+        log_bytes: u64,
+        writer: &mut StreamWriter<'_>,
+        progress: &mut CopyProgress<'_>,
+        (mut copied, expected): (u64, u64),
+    ) -> Result<()> {
+        let check = || {
+            self.check_wanted()?;
+            self.check_log(log_bytes)
+        };
+        check()?;
+        let list = pages.write(&check)?;
+        progress.correct(expected, pages.bytes());
+        writer.list(&list)?;
+        pages.read(|number, image| {
+            check()?;
+            progress.at(copied);
+            copied += image.len() as u64;
+            writer.page(number, image)
+        })
+    }
+
+    /// Fails if the database closes, or the backup is cancelled.
+    fn check_wanted(&self) -> Result<()> {
+        if (self.is_stopped)() {
+            return Err(Error::Closed);
+        }
+        match self.options.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// Fails if the log, which had `at_begin` bytes, comes near its bound: checkpoints wait for the backup, so it must

@@ -569,10 +569,7 @@ impl Checkpointer {
             transaction_consistent,
             logged: self.options.unlogged_behind.is_none_or(|opened_at| redo_start <= opened_at.next()),
             digest: swept.digest,
-            pages: written_pages.zip(page_place).map(|(pages, place)| {
-                let (root, words) = pages.at.numbers();
-                HomePages { page_bytes: pages.page_bytes, root, words, place }
-            }),
+            pages: written_pages.zip(page_place).map(|(pages, place)| HomePages::new(pages, place)),
         };
         pages.iter_mut().for_each(PageCheckpoint::begin_naming);
         home.publish(new)?;

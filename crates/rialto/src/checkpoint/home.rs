@@ -66,6 +66,7 @@ use crate::ids::Lsn;
 use crate::io::{Caching, Disk, DiskError, DiskResult, File, Open};
 use crate::log::{LogNeeded, LogPoint, LogPosition, Packet, is_begun};
 use crate::store::memory::segments::Copy;
+use crate::store::paged::PagesAt;
 
 /// The file's name.
 pub const HOME_FILE: &str = "home";
@@ -136,6 +137,14 @@ pub struct HomePages {
     pub words: u64,
     /// The pages have all up to this place, and nothing of a later one.
     pub place: Lsn,
+}
+
+impl HomePages {
+    /// Of pages that are as of this place.
+    pub(crate) fn new(pages: PagesAt, place: Lsn) -> HomePages {
+        let (root, words) = pages.at.numbers();
+        HomePages { page_bytes: pages.page_bytes, root, words, place }
+    }
 }
 
 /// Why the home blocks do not tell where to begin.
@@ -457,6 +466,8 @@ pub struct RestoredHome {
     pub place: Lsn,
     /// See [`HomeBlock::digest`].
     pub digest: u64,
+    /// See [`HomeBlock::pages`].
+    pub pages: Option<HomePages>,
 }
 
 impl HomeFile {
@@ -488,7 +499,7 @@ impl HomeFile {
     /// Makes the home file of a restored database, whose first copy holds everything up to a place. Else as
     /// [`HomeFile::create`].
     pub fn restore(disk: &dyn Disk, restored: &RestoredHome) -> DiskResult<HomeFile> {
-        let RestoredHome { database_id, segments, next_id, place, digest } = *restored;
+        let RestoredHome { database_id, segments, next_id, place, digest, pages } = *restored;
         HomeFile::make(
             disk,
             HomeBlock {
@@ -505,7 +516,7 @@ impl HomeFile {
                 logged: true,
                 names_held: true,
                 digest,
-                pages: None,
+                pages,
                 retired: false,
             },
         )

@@ -66,8 +66,13 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn release_definitions(&self);
     /// Ends the sweep at the cut, or the black/white one.
     fn forget_cut(&self);
-    /// As a transaction-consistent [`CheckpointSource::cut`]; also returns where the log ends at the cut.
-    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)>;
+    /// As a transaction-consistent [`CheckpointSource::cut`]; also returns where the log ends at the cut. Runs `cut_pages` at
+    /// the same moment.
+    fn cut_at_a_point(
+        &self,
+        heaps: &Arc<HashSet<HeapId>>,
+        cut_pages: &mut dyn FnMut(),
+    ) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
     /// Where the log ends after all places taken so far. The point is on disk when its place is.

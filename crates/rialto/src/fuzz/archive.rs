@@ -42,7 +42,7 @@ pub fn archive_files(data: &[u8]) {
                     assert!(place == base.end() || !ends_whole(&files), "it ends at place {place}: {edits:?}")
                 }
             }
-            restored.is_as_it_was(&edits);
+            restored.is_as_it_was(base, &edits);
         }
         Err(error) => is_about_the_archive(&error, &files, &edits, to),
     }

@@ -16,6 +16,11 @@ use crate::{BackupKind, Database, Lsn, OpenError, Options};
 
 pub(super) const FULL: &str = "full";
 const INCREMENT: &str = "increment";
+/// Kinds of frames.
+const LIST_OF_PAGES: u32 = 4;
+const PAGE: u32 = 5;
+/// In a list of pages these bytes come before the bits of the pages, with one table that has one index.
+const LIST_BEFORE_BITS: usize = 16 + 8 * (3 + 4 + 1);
 
 /// A database's backups and log: a full backup, an increment on it, and the archived log from the first place on.
 pub(super) struct Base {
@@ -42,13 +47,30 @@ impl Base {
 
 pub(super) fn base() -> &'static Base {
     static BASE: OnceLock<Base> = OnceLock::new();
-    BASE.get_or_init(|| {
+    BASE.get_or_init(|| Base::make(Kinds::Memory))
+}
+
+/// The same with a disk-resident table.
+fn base_with_pages() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| Base::make(Kinds::Both))
+}
+
+/// The kinds of the tables of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    Memory,
+    Both,
+}
+
+impl Base {
+    fn make(kinds: Kinds) -> Base {
         let archive = MemoryDisk::new();
         let archived: Arc<dyn Disk> = archive.clone();
-        let options = Options { archive: Some(Archive::on(archived)), ..options() };
+        let options = Options { archive: Some(Archive::on(archived)), page_bytes: 4_096, ..options() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let mut history =
-            History { db, random: Random::new(11), states: BTreeMap::new(), state: State::default() };
+            History { db, kinds, random: Random::new(11), states: BTreeMap::new(), state: State::default() };
         history.create();
         history.change(12);
         let earlier = Files::from([(FULL.to_owned(), history.backup(BackupKind::Full))]);
@@ -70,12 +92,13 @@ pub(super) fn base() -> &'static Base {
         let base = Base { backups, earlier, archive, archive_before, archive_proven, states: history.states };
         assert!(base.archive.keys().any(|name| name.starts_with("load-")), "{:?}", base.archive.keys());
         base
-    })
+    }
 }
 
 /// A changing database, and what it held after each transaction.
 struct History {
     db: Database,
+    kinds: Kinds,
     random: Random,
     states: BTreeMap<Lsn, State>,
     state: State,
@@ -90,6 +113,9 @@ impl History {
 
     fn create(&mut self) {
         self.commit(tables::create);
+        if self.kinds == Kinds::Both {
+            self.commit(tables::create_paged);
+        }
     }
 
     /// Writes or deletes one row in each of `transactions` transactions.
@@ -114,7 +140,22 @@ impl History {
                 // A transaction takes a place only if it writes.
                 (None, false) => tx.insert(&table, &row).and_then(|()| tx.delete(&table, id)).map(drop),
             });
+            if self.kinds == Kinds::Both {
+                self.change_page();
+            }
         }
+    }
+
+    /// Writes or deletes some rows of the disk-resident table.
+    fn change_page(&mut self) {
+        let table = self.db.table("paged").unwrap();
+        let (id, text) = (self.random.below(40) as i32, "y".repeat(self.random.below(900) as usize));
+        let is_there = self.state.paged.remove(&id).is_some();
+        if !is_there {
+            self.state.paged.insert(id, text.clone());
+        }
+        let row = [Value::Int4(id), Value::Text(text)];
+        self.commit(|tx| if is_there { tx.delete(&table, id).map(drop) } else { tx.insert(&table, &row) });
     }
 
     /// Makes a table by a bulk load.
@@ -158,8 +199,8 @@ pub(super) struct Restored {
 
 impl Restored {
     /// Checks that it has what the database held at the place that the restore has reached.
-    pub fn is_as_it_was(&self, edits: &[Edit]) {
-        let expected = base().states.get(&self.report.place);
+    pub fn is_as_it_was(&self, base: &Base, edits: &[Edit]) {
+        let expected = base.states.get(&self.report.place);
         let db = Database::open_on(self.disk.clone(), options())
             .unwrap_or_else(|error| panic!("{error}: {edits:?}"));
         assert!(
@@ -187,7 +228,15 @@ impl Restored {
 /// With an edited stream, either the restored rows are what the database held, or an error names the backup and the
 /// offset of the damage. A database of forged frames opens, or is reported as corrupt.
 pub fn backup_stream(data: &[u8]) {
-    let base = base();
+    backup_of(base(), data);
+}
+
+/// The same with the backups of a database with a disk-resident table.
+pub fn backup_with_pages(data: &[u8]) {
+    backup_of(base_with_pages(), data);
+}
+
+fn backup_of(base: &Base, data: &[u8]) {
     let mut script = Script::of(data);
     let mut backups = base.backups.clone();
     if script.byte().is_multiple_of(2) {
@@ -206,7 +255,7 @@ pub fn backup_stream(data: &[u8]) {
             let own_increment = taken[0] && backups.get(INCREMENT) == base.backups.get(INCREMENT);
             let is_a_chain = own_increment || !backups.contains_key(INCREMENT) && taken.contains(&true);
             assert!(is_a_chain, "it was restored: {edits:?}");
-            restored.is_as_it_was(&edits);
+            restored.is_as_it_was(base, &edits);
         }
         Err(error) => {
             assert!(!edits.is_empty(), "{error}");
@@ -223,7 +272,18 @@ fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
     match script.byte() % 8 {
         0 => frames[chosen].0 = script.byte().into(),
         1 => frames.swap(chosen, last - 1),
-        _ => mutate(&mut frames[chosen].1, script),
+        _ => {
+            // A tree whose pages have right checksums is believed. So only what leads to the trees is forged.
+            let (kind, payload) = &mut frames[chosen];
+            let forged = match *kind {
+                LIST_OF_PAGES => LIST_BEFORE_BITS,
+                PAGE => 8,
+                _ => payload.len(),
+            };
+            let rest = payload.split_off(forged.min(payload.len()));
+            mutate(payload, script);
+            payload.extend(rest);
+        }
     }
     let sealed = forge(&frames);
     if chosen != last {
@@ -235,7 +295,9 @@ fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
 
 /// Where the last frame of a whole stream begins.
 fn end_of_others(stream: &[u8]) -> usize {
-    u64::from_le_bytes(*stream.last_chunk::<8>().expect("a stream ends with its length")) as usize
+    let frames = frames_of(stream);
+    let (_, end) = frames.last().expect("a stream has an end");
+    u64::from_le_bytes(end[8..16].try_into().expect("eight bytes")) as usize
 }
 
 /// Checks that the error names a backup and an offset in it, or says that the backups do not go together.

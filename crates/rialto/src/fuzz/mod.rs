@@ -34,9 +34,10 @@ pub use suite::Suite;
 pub use target::Target;
 
 /// The kernel's targets.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "archive_files", check: archive::archive_files, longest: 64, kept: 200 },
     Target { name: "backup_stream", check: backup::backup_stream, longest: 64, kept: 500 },
+    Target { name: "backup_with_pages", check: backup::backup_with_pages, longest: 64, kept: 200 },
     Target { name: "database_files", check: database::database_files, longest: 64, kept: 200 },
     Target { name: "forged_calls", check: calls::forged_calls, longest: 60, kept: 200 },
     Target { name: "forged_home", check: home::forged_home, longest: 300, kept: 2_000 },

@@ -5,15 +5,17 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::row::{Column, ColumnType, Value, WhichIndex};
-use crate::{Checkpointing, Database, Options, Result, Scan, TableDef, Transaction};
+use crate::{Checkpointing, Database, Options, Residence, Result, Scan, TableDef, Transaction};
 
-/// The rows of both tables.
+/// The rows of the tables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct State {
     /// The number and the text of a key.
     pub things: BTreeMap<i32, (i64, String)>,
     /// The number of a key.
     pub loaded: BTreeMap<i32, i64>,
+    /// The text of a key, on the disk.
+    pub paged: BTreeMap<i32, String>,
 }
 
 /// Options of a small database, on disk too, without background work.
@@ -42,6 +44,13 @@ pub(super) fn create(tx: &mut Transaction<'_>) -> Result<()> {
     tx.create_index("things", "things_number", &["number"], false)
 }
 
+/// Makes the table `paged`, which is disk-resident, with an index.
+pub(super) fn create_paged(tx: &mut Transaction<'_>) -> Result<()> {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let def = TableDef::new("paged", columns).with_primary_key(&["id"]).with_residence(Residence::Disk);
+    tx.create_table(&def.with_index("paged_text", &["text"], false)).map(drop)
+}
+
 /// The rows of the table `loaded`.
 pub(super) fn loaded() -> BTreeMap<i32, i64> {
     (0..300).map(|id| (id, i64::from(id) * 3)).collect()
@@ -56,7 +65,7 @@ pub(super) fn load(tx: &mut Transaction<'_>) -> Result<()> {
         .try_for_each(|(id, number)| tx.insert(&table, &[Value::Int4(id), Value::Int8(number)]))
 }
 
-/// The rows of both tables in a database. Both indexes of `things` must agree.
+/// The rows of the tables in a database. Both indexes of `things` must agree.
 pub(super) fn state_of(db: &Database) -> State {
     let mut state = State::default();
     db.read(|tx| {
@@ -81,6 +90,12 @@ pub(super) fn state_of(db: &Database) -> State {
         if let Ok(table) = tx.table("loaded") {
             tx.scan(&table, &Scan::all(), |_, row| {
                 state.loaded.insert(row.get_i32(0)?, row.get_i64(1)?);
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        if let Ok(table) = tx.table("paged") {
+            tx.scan(&table, &Scan::all(), |_, row| {
+                state.paged.insert(row.get_i32(0)?, row.get_str(1)?.to_owned());
                 Ok(ControlFlow::Continue(()))
             })?;
         }

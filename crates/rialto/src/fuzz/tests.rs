@@ -20,6 +20,11 @@ fn a_damaged_backup_is_what_was_backed_up_or_an_error() {
 }
 
 #[test]
+fn a_damaged_backup_with_pages_is_what_was_backed_up_or_an_error() {
+    run("backup_with_pages");
+}
+
+#[test]
 fn a_damaged_archive_is_a_prefix_of_what_was_committed_or_an_error() {
     run("archive_files");
 }

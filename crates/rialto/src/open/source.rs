@@ -90,15 +90,28 @@ impl CheckpointSource for Source {
         self.cut_behind_the_barrier(consistency, heaps, began)
     }
 
-    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
+    fn cut_at_a_point(
+        &self,
+        heaps: &Arc<HashSet<HeapId>>,
+        cut_pages: &mut dyn FnMut(),
+    ) -> Result<(Cut, LogPoint)> {
         // Most of what is queued is gathered here, before commits are kept waiting.
         self.core.commits.log.point()?;
         let began = Instant::now();
-        let _closed = ClosedBarrier::close(&self.core.commits.in_progress, CommitBarrier::Snapshots);
+        let closed = ClosedBarrier::close(&self.core.commits.in_progress, CommitBarrier::Snapshots);
         self.core.commits.in_progress.drain(&self.core.clock);
         let point = self.core.commits.log.point()?;
         let cut = self.cut_behind_the_barrier(Consistency::Transaction, heaps, began);
+        let pages_are_late = fault_injection::is_on("backup-cuts-pages-later");
+        if !pages_are_late {
+            cut_pages();
+        }
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
+        drop(closed);
+        if pages_are_late {
+            fault_injection::pause(1);
+            cut_pages();
+        }
         Ok((cut, point))
     }
 

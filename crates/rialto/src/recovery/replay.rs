@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::io::Disk;
 use crate::log::LogReader;
+use crate::store::paged::DiskTables;
 
 /// The result of a replay.
 pub(crate) struct Replayed {
@@ -20,6 +21,8 @@ pub(crate) struct Replayed {
     pub packets: u64,
     /// The storage of the existing tables.
     pub heaps: HashSet<HeapId>,
+    /// The disk-resident tables, whose pages are not all written.
+    pub disk_tables: Arc<DiskTables>,
 }
 
 impl Recovery<'_> {
@@ -54,11 +57,7 @@ impl Recovery<'_> {
         }
         let (next_id, packets) = (redo.next_id, redo.packets);
         let tables = redo.finish(reader.lsn())?;
-        if disk_tables.has_tables() {
-            let what = "restoring disk-resident tables: restore to a place before the first one was created"
-                .to_owned();
-            return Err(Error::Unsupported { what });
-        }
-        Ok(Replayed { next_id, packets, heaps: tables.iter().map(|table| table.store.heap()).collect() })
+        let heaps = tables.iter().map(|table| table.store.heap()).collect();
+        Ok(Replayed { next_id, packets, heaps, disk_tables })
     }
 }

@@ -1,4 +1,5 @@
-//! Shared by the test programs. `calls` are random calls of one procedure; `engines` are the engines that a test runs
+//! Shared by the test programs. `calls` are random calls of one procedure; `disk_tables` are tables of both kinds and a model
+//! of their rows; `engines` are the engines that a test runs
 //! on; `hooked` and `gated` are disks that stop a test's database at one moment; `quiet` and `archives` are databases
 //! on which nothing happens by itself; `seeds` runs random tests. The kernel's own tests include it, too
 //! (`src/interleavings/`, `src/histories/`).
@@ -7,6 +8,7 @@
 
 pub mod archives;
 pub mod calls;
+pub mod disk_tables;
 pub mod engines;
 pub mod gated;
 pub mod hooked;

@@ -7,6 +7,7 @@ mod calls_beside_sweeps;
 mod clock_set_back;
 #[path = "../common/mod.rs"]
 mod common;
+mod disk_tables;
 mod kept_disks;
 mod lives;
 mod strategies;

@@ -250,8 +250,13 @@ impl CheckpointSource for Engine {
         self.segments.forget_cut();
     }
 
-    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
+    fn cut_at_a_point(
+        &self,
+        heaps: &Arc<HashSet<HeapId>>,
+        cut_pages: &mut dyn FnMut(),
+    ) -> Result<(Cut, LogPoint)> {
         let cut = self.cut(Consistency::Transaction, heaps);
+        cut_pages();
         Ok((cut, LogPoint::beginning_after(Lsn(cut.redo_start.0 - 1))))
     }
 

@@ -1,8 +1,8 @@
 //! [`Bits`]: a set of small numbers, as a bitmap that grows.
 
 /// A set of numbers. The lowest number that is absent is found quickly.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Bits {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Bits {
     words: Vec<u64>,
     len: usize,
 }
@@ -47,6 +47,13 @@ impl Bits {
         self.len = self.words.iter().map(|word| word.count_ones() as usize).sum();
     }
 
+    /// The numbers, from the lowest on.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        (0u32..).zip(&self.words).filter(|(_, word)| **word != 0).flat_map(|(at, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| 64 * at + bit)
+        })
+    }
+
     pub fn clear(&mut self) {
         self.words.clear();
         self.len = 0;
@@ -82,6 +89,7 @@ mod tests {
                 _ => assert_eq!(bits.remove(number), model.remove(&number)),
             }
             assert_eq!(bits.len(), model.len());
+            assert!(random.below(50) > 0 || bits.numbers().eq(model.iter().copied()));
             assert_eq!(bits.end(), model.last().map_or(0, |last| last + 1));
             let probe = random.below(400) as u32;
             assert_eq!(bits.contains(probe), model.contains(&probe));

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use super::bits::Bits;
 use super::page_map::{PageId, Saved};
 
 /// The cut of a checkpoint in progress.
@@ -19,6 +20,8 @@ pub(super) struct PageCut {
     pub copies: HashMap<PageId, Box<[u8]>>,
     /// Where the images of pages are that have newer ones, or that are gone. `None`: there was no such page.
     images: HashMap<PageId, Option<Saved>>,
+    /// Pages whose image as of the cut was written after the cut.
+    pub written: Bits,
     /// All pages at the cut had numbers below this one.
     pub end: u32,
 }
@@ -39,6 +42,7 @@ impl PageCut {
     /// The copy of the page has been written here.
     pub fn note_written(&mut self, page: PageId, saved: Saved) {
         self.copies.remove(&page);
+        self.written.insert(page.0);
         self.images.insert(page, Some(saved));
     }
 

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::page_backup::{PageBackup, PagesHeld};
 use super::page_file::PAGE_FILE;
 use super::page_store::{self, PageRoom, PageStats, PageStore, PagesInForce};
 use super::paged_index::{GoneTrees, PagedIndex};
@@ -291,6 +292,32 @@ impl DiskTables {
             store.begin_checkpoint();
         }
         Some(PageCheckpoint { tables: self, store, cut: None, end: CheckpointEnd::GivenUp })
+    }
+}
+
+impl DiskTables {
+    /// Begins the backup of the pages, if there are any.
+    pub fn begin_backup(&self, held: PagesHeld) -> Option<PageBackup<'_>> {
+        let store = self.state.lock().store.clone()?;
+        Some(PageBackup::new(self, store, held))
+    }
+
+    /// Writes all pages that there are, durably, and what a home block needs to name them. Nothing uses the tables any more.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn write_once(&self) -> Result<Option<PagesAt>> {
+        self.free_gone();
+        let Some(mut pages) = self.begin_checkpoint(false) else { return Ok(None) };
+        pages.cut(|cut| cut());
+        let written = pages.write()?;
+        pages.complete();
+        Ok(Some(written))
+    }
+
+    /// Runs `with` on all tables while none is made or freed.
+    pub(super) fn with_tables<T>(&self, with: impl FnOnce(&HashMap<HeapId, PagedTable>) -> T) -> T {
+        with(&self.state.lock().tables)
     }
 }
 

@@ -17,7 +17,7 @@ use super::bits::Bits;
 
 /// Where a page's image lies in the page file: the number of a piece of the file that is as long as a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct FileAddress(pub u32);
+pub(crate) struct FileAddress(pub u32);
 
 /// Addresses are below this: 31 bits.
 pub(super) const ADDRESSES_MAX: u32 = 1 << 31;

@@ -31,7 +31,7 @@ pub(super) const STAMP_BITS: u32 = 31;
 
 /// Tells an image from all others that have been at its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp(pub u32);
+pub(crate) struct Stamp(pub u32);
 
 impl Stamp {
     fn of(checksum: u64) -> Stamp {
@@ -46,6 +46,11 @@ pub(super) fn seal(bytes: &mut [u8], seed: u64) -> Stamp {
     Stamp::of(checksum)
 }
 
+/// The page's number in an image.
+pub(super) fn page_of(bytes: &[u8]) -> PageId {
+    PageId(u32::from_ne_bytes(bytes[PAGE].try_into().expect("four bytes")))
+}
+
 /// Checks an image; the error says what is wrong.
 pub(super) fn check(bytes: &[u8], page: PageId, stamp: Stamp, seed: u64) -> Result<(), String> {
     let expected = u64::from_ne_bytes(bytes[CHECKSUM].try_into().expect("eight bytes"));
@@ -57,9 +62,12 @@ pub(super) fn check(bytes: &[u8], page: PageId, stamp: Stamp, seed: u64) -> Resu
             page.0
         ));
     }
-    let number = u32::from_ne_bytes(bytes[PAGE].try_into().expect("four bytes"));
-    if number != page.0 {
-        return Err(format!("expected page {}, found page {number}: a write went to another offset", page.0));
+    let number = page_of(bytes);
+    if number != page {
+        return Err(format!(
+            "expected page {}, found page {}: a write went to another offset",
+            page.0, number.0
+        ));
     }
     if Stamp::of(found) != stamp {
         return Err(format!(

@@ -10,6 +10,8 @@
 //!   leaves; [`page_map`]: where each page is; [`cut`]: the pages as they were at a moment.
 //! - [`long_body`]: how a body that is too long for a page is divided;
 //! - [`published`]: what a checkpoint says of the pages;
+//! - [`page_backup`]: the pages as of a backup's cut; [`page_list`]: what a backup says of them; [`restored_pages`]: the page file
+//!   of a database that is being restored;
 //! - [`page_file`]: the file of pages; [`file_space`]: which of its addresses are free; [`image`]: a page's form there.
 
 mod bits;
@@ -21,7 +23,9 @@ mod image;
 mod index_build;
 mod long_body;
 mod page_access;
+mod page_backup;
 mod page_file;
+mod page_list;
 mod page_map;
 mod page_store;
 mod paged_index;
@@ -30,19 +34,25 @@ mod paged_tree;
 mod pool;
 mod published;
 mod replacement;
+mod restored_pages;
 
 pub(crate) use self::disk_tables::{
     CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
 };
 pub(crate) use self::index_build::IndexBuild;
 pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageMode};
+pub(crate) use self::page_backup::{ChangedPages, PageBackup, PagesHeld};
 pub(crate) use self::page_file::PAGE_FILE;
+pub(crate) use self::page_list::{LIST_WORDS_MAX, PageList};
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
 pub(crate) use self::paged_index::PagedIndex;
 pub(crate) use self::paged_table::{EnteredInPages, LeafEnds, PagedTable};
 pub(crate) use self::published::PublishedAt;
+pub(crate) use self::restored_pages::{RestoredPages, damage as page_damage};
 
+#[cfg(test)]
+mod backup_tests;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]

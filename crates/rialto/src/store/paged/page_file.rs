@@ -105,6 +105,11 @@ impl PageFile {
         Error::Corrupt { file: PAGE_FILE.to_owned(), offset: self.offset(address), what }
     }
 
+    /// Writes adjacent images, sealed, from this address on. They are durable after [`PageFile::sync`].
+    pub fn write(&self, first: FileAddress, images: &[u8]) -> Result<()> {
+        self.write_each(&[(first, images)])
+    }
+
     /// Writes sealed images, side by side: each time adjacent ones, from an address on. They are durable after
     /// [`PageFile::sync`].
     pub fn write_each(&self, writes: &[(FileAddress, &[u8])]) -> Result<()> {
@@ -200,7 +205,7 @@ mod tests {
             let clock = Clock::from(hands.clone());
             let disk = SimulatedDisk::named("charm", MemoryDisk::new(), clock.clone()).unwrap();
             let file = PageFile::open(&*disk, Open::Create, 4_096, 7).unwrap();
-            file.write_each(&[(FileAddress(0), &AlignedBuffer::zeroed(4_096))]).unwrap();
+            file.write(FileAddress(0), &AlignedBuffer::zeroed(4_096)).unwrap();
             let read = || {
                 let (mut buffer, saved) =
                     (AlignedBuffer::zeroed(4_096), Saved { address: FileAddress(0), stamp: Stamp(0) });

@@ -21,11 +21,11 @@ use crate::store::region::Region;
 
 /// A page's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct PageId(pub u32);
+pub(crate) struct PageId(pub u32);
 
 /// An image in the page file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Saved {
+pub(crate) struct Saved {
     pub address: FileAddress,
     pub stamp: Stamp,
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use super::bits::Bits;
 use super::file_space::FileAddress;
 use super::page_file::PageFile;
+use super::page_map::{PageId, Saved};
 use super::paged_tree::{PagedTree, RowTree};
 use super::pool::{PagePool, Pages};
 use super::published::{Published, PublishedAt, PublishedTable, read_published};
 use crate::error::{Error, Result};
-use crate::io::{Clock, Disk, Open};
-use crate::store::tree::body_words;
+use crate::io::{AlignedBuffer, Clock, Disk, Open};
+use crate::store::tree::{Node, body_words};
 
 /// The most pages that a database has, of any size: their map takes address space, and memory as it is used.
-const PAGES_MAX: u32 = 1 << 28;
+pub(super) const PAGES_MAX: u32 = 1 << 28;
 
 /// The fewest frames of a pool: for the way to a few leaves, and what a split adds.
 const FRAMES_MIN: u64 = 64;
@@ -46,6 +47,25 @@ pub(crate) trait PageStore: Send + Sync {
     /// # Errors
     /// Of a write, or a sync. Then the checkpoint is to be given up.
     fn write_cut(&self, tables: Vec<PublishedTable>) -> Result<PublishedAt>;
+
+    /// Makes the cut of a backup, as [`PageStore::make_cut`]. Gives the pages that have changed since the last backup's cut.
+    fn make_backup_cut(&self) -> Bits;
+
+    /// Writes the pages as of a backup's cut, and gives where the image of each is, and which of them were written for that.
+    /// It calls `check` again and again, whose error ends it.
+    ///
+    /// # Errors
+    /// Of a write. Then the backup has failed.
+    fn write_backup_cut(&self, check: &dyn Fn() -> Result<()>) -> Result<(Vec<Option<Saved>>, Bits)>;
+
+    /// These pages have changed since the last backup that was completed.
+    fn note_changed(&self, pages: &Bits);
+
+    /// Reads an image, and checks it.
+    ///
+    /// # Errors
+    /// Those of the disk; [`Error::Corrupt`] for an image that is not what it should be.
+    fn read_image(&self, page: PageId, saved: Saved, buffer: &mut AlignedBuffer) -> Result<()>;
 
     /// The checkpoint is complete: a home block names what it has written.
     fn publish_cut(&self);
@@ -148,6 +168,18 @@ pub(crate) fn open(
     with_words!(room, open_with(room, in_force))
 }
 
+/// What is wrong with the image of a page of this size, apart from its checksum, if anything is.
+pub(super) fn damage(image: &[u8]) -> Option<String> {
+    match image.len() {
+        4_096 => Node::<{ body_words(4_096) }>::damage(image),
+        8_192 => Node::<{ body_words(8_192) }>::damage(image),
+        16_384 => Node::<{ body_words(16_384) }>::damage(image),
+        32_768 => Node::<{ body_words(32_768) }>::damage(image),
+        65_536 => Node::<{ body_words(65_536) }>::damage(image),
+        other => Some(format!("a page of {other} bytes")),
+    }
+}
+
 fn frames(room: &PageRoom<'_>) -> u32 {
     // Tests of this room make pages scarce.
     let least = if cfg!(test) { 8 } else { FRAMES_MIN };
@@ -225,10 +257,26 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
     }
 
     fn write_cut(&self, tables: Vec<PublishedTable>) -> Result<PublishedAt> {
-        let images = self.0.write_cut()?;
+        let images = self.0.write_cut(&|| Ok(()))?;
         let at = self.0.write_published(&Published { tables, images })?;
         self.0.sync()?;
         Ok(at)
+    }
+
+    fn make_backup_cut(&self) -> Bits {
+        self.0.make_backup_cut()
+    }
+
+    fn write_backup_cut(&self, check: &dyn Fn() -> Result<()>) -> Result<(Vec<Option<Saved>>, Bits)> {
+        self.0.write_backup_cut(check)
+    }
+
+    fn note_changed(&self, pages: &Bits) {
+        self.0.note_changed(pages);
+    }
+
+    fn read_image(&self, page: PageId, saved: Saved, buffer: &mut AlignedBuffer) -> Result<()> {
+        self.0.read_image(page, saved, buffer)
     }
 
     fn publish_cut(&self) {

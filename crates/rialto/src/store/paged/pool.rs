@@ -17,6 +17,7 @@
 //! A pin is counted before the version is validated, and a page leaves only if its pins are 0 after its frame is
 //! latched. So one of the two sees the other.
 
+mod backup;
 mod checkpoint;
 mod leaving;
 mod pages;
@@ -92,6 +93,8 @@ struct PoolLists {
     replacement: Replacement,
     space: FileSpace,
     numbers: PageNumbers,
+    /// Pages whose newest image was written since the last backup's cut, and is not as of a cut in progress.
+    changed: Bits,
 }
 
 /// A page that is being read.
@@ -189,6 +192,7 @@ impl<const W: usize> PagePool<W> {
                 replacement: Replacement::new(frames as usize),
                 space: FileSpace::default(),
                 numbers: PageNumbers::default(),
+                changed: Bits::default(),
             }),
             loads: Mutex::new(HashMap::new()),
             leaving: Mutex::new(Buffers::of(WRITTEN_FOR_ROOM, Node::<W>::BYTES)),
@@ -408,6 +412,10 @@ impl<const W: usize> PagePool<W> {
         node.saved.store(saved.word(), Ordering::Relaxed);
         node.changed_since.store(0, Ordering::Relaxed);
         let mut lists = self.lists.lock();
+        match &mut *in_progress {
+            Some(cut) if is_of_cut => cut.written.insert(page.0),
+            _ => lists.changed.insert(page.0),
+        };
         match purpose {
             Purpose::Cut => lists.space.make_current(saved.address),
             Purpose::Current if is_of_cut => lists.space.make_part_of_cut(saved.address),

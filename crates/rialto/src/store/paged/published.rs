@@ -50,6 +50,41 @@ impl PublishedTable {
             secondaries: roots.iter().skip(2).map(|&root| (IndexId(0), root)).collect(),
         }
     }
+
+    /// Appends its words.
+    pub(super) fn write_words(&self, words: &mut Vec<u64>) {
+        words.extend([
+            pair(self.heap.0, self.secondaries.len() as u32),
+            self.rows,
+            self.last_long,
+            pair(self.primary, self.long_bodies),
+        ]);
+        words.extend(self.secondaries.iter().map(|&(index, root)| pair(index.0, root)));
+    }
+
+    /// The table that the next words describe. `None`: they are too few.
+    pub(super) fn of_words(next: &mut impl FnMut() -> Option<u64>) -> Option<PublishedTable> {
+        let (heap, secondaries) = halves(next()?);
+        let (rows, last_long, (primary, long_bodies)) = (next()?, next()?, halves(next()?));
+        let secondaries = (0..secondaries).map(|_| {
+            let (index, root) = halves(next()?);
+            Some((IndexId(index), root))
+        });
+        Some(PublishedTable {
+            heap: HeapId(heap),
+            rows,
+            last_long,
+            primary,
+            long_bodies,
+            secondaries: secondaries.collect::<Option<_>>()?,
+        })
+    }
+
+    /// The roots of its trees.
+    pub(super) fn roots(&self) -> impl Iterator<Item = u32> {
+        let secondaries = self.secondaries.iter().map(|&(_, root)| root);
+        [self.primary, self.long_bodies].into_iter().chain(secondaries).filter(|&root| root != NO_ROOT)
+    }
 }
 
 /// The pages as of a cut: the tables, and where the image of each page is.
@@ -91,17 +126,30 @@ fn halves(word: u64) -> (u32, u32) {
 impl Published {
     fn words(&self) -> Vec<u64> {
         let mut words = vec![self.tables.len() as u64, self.images.len() as u64];
-        for table in &self.tables {
-            words.extend([
-                pair(table.heap.0, table.secondaries.len() as u32),
-                table.rows,
-                table.last_long,
-                pair(table.primary, table.long_bodies),
-            ]);
-            words.extend(table.secondaries.iter().map(|&(index, root)| pair(index.0, root)));
-        }
+        self.tables.iter().for_each(|table| table.write_words(&mut words));
         words.extend(self.images.iter().map(|image| image.map_or(0, Saved::word)));
         words
+    }
+
+    /// Writes the words as pages of so many bytes; `write` seals and writes some, and gives where each is.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(super) fn write(
+        &self,
+        page_bytes: usize,
+        mut write: impl FnMut(&mut [u8]) -> Result<Vec<Saved>>,
+    ) -> Result<PublishedAt> {
+        let words = self.words();
+        let count = words.len() as u64;
+        let mut level = words;
+        loop {
+            let written = write_words(&level, page_bytes, &mut write)?;
+            if let [root] = written[..] {
+                return Ok(PublishedAt { root, words: count });
+            }
+            level = written.into_iter().map(Saved::word).collect();
+        }
     }
 
     /// `None`: the words are of no checkpoint.
@@ -111,20 +159,7 @@ impl Published {
         let (tables, images) = (next()?, next()?);
         let mut published = Published::default();
         for _ in 0..tables {
-            let (heap, secondaries) = halves(next()?);
-            let (rows, last_long, (primary, long_bodies)) = (next()?, next()?, halves(next()?));
-            let secondaries = (0..secondaries).map(|_| {
-                let (index, root) = halves(next()?);
-                Some((IndexId(index), root))
-            });
-            published.tables.push(PublishedTable {
-                heap: HeapId(heap),
-                rows,
-                last_long,
-                primary,
-                long_bodies,
-                secondaries: secondaries.collect::<Option<_>>()?,
-            });
+            published.tables.push(PublishedTable::of_words(&mut next)?);
         }
         for _ in 0..images {
             published.images.push(match next()? {
@@ -134,6 +169,29 @@ impl Published {
         }
         next().is_none().then_some(published)
     }
+}
+
+fn write_words(
+    words: &[u64],
+    page_bytes: usize,
+    write: &mut impl FnMut(&mut [u8]) -> Result<Vec<Saved>>,
+) -> Result<Vec<Saved>> {
+    const TOGETHER: usize = 32;
+    let per_page = (page_bytes - HEADER_BYTES) / 8;
+    let mut buffer = AlignedBuffer::zeroed(TOGETHER * page_bytes);
+    let mut written = Vec::new();
+    for words in words.chunks(TOGETHER * per_page) {
+        let pages = words.len().div_ceil(per_page);
+        for (words, image) in words.chunks(per_page).zip(buffer.chunks_exact_mut(page_bytes)) {
+            image.fill(0);
+            image[24..28].copy_from_slice(&NO_PAGE.0.to_ne_bytes());
+            for (word, bytes) in words.iter().zip(image[HEADER_BYTES..].chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&word.to_ne_bytes());
+            }
+        }
+        written.extend(write(&mut buffer[..pages * page_bytes])?);
+    }
+    Ok(written)
 }
 
 /// How many words each level has, the longest first; the last one fits into a page.
@@ -152,36 +210,7 @@ impl<const W: usize> PagePool<W> {
     /// # Errors
     /// Of a write. Then the checkpoint is to be given up.
     pub(super) fn write_published(&self, published: &Published) -> Result<PublishedAt> {
-        let words = published.words();
-        let count = words.len() as u64;
-        let mut level = words;
-        loop {
-            let written = self.write_words(&level)?;
-            if let [root] = written[..] {
-                return Ok(PublishedAt { root, words: count });
-            }
-            level = written.into_iter().map(Saved::word).collect();
-        }
-    }
-
-    /// Writes words as pages; where each is.
-    fn write_words(&self, words: &[u64]) -> Result<Vec<Saved>> {
-        const TOGETHER: usize = 32;
-        let bytes = HEADER_BYTES + 8 * W;
-        let mut buffer = AlignedBuffer::zeroed(TOGETHER * bytes);
-        let mut written = Vec::new();
-        for words in words.chunks(TOGETHER * W) {
-            let pages = words.len().div_ceil(W);
-            for (words, image) in words.chunks(W).zip(buffer.chunks_exact_mut(bytes)) {
-                image.fill(0);
-                image[24..28].copy_from_slice(&NO_PAGE.0.to_ne_bytes());
-                for (word, bytes) in words.iter().zip(image[HEADER_BYTES..].chunks_exact_mut(8)) {
-                    bytes.copy_from_slice(&word.to_ne_bytes());
-                }
-            }
-            written.extend(self.write_images(&mut buffer[..pages * bytes], Purpose::Cut)?);
-        }
-        Ok(written)
+        published.write(HEADER_BYTES + 8 * W, |images| self.write_images(images, Purpose::Cut))
     }
 }
 

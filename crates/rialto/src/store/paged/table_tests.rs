@@ -355,7 +355,7 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
             );
             tables.check(&model, &context);
             if is_cut {
-                let images = pool.write_cut().unwrap();
+                let images = pool.write_cut(&|| Ok(())).unwrap();
                 pool.publish_cut();
                 let opened = PagePool::<WORDS>::open(
                     TableDisk::file(&disk.disk),

@@ -310,7 +310,7 @@ fn a_checkpoint_publishes_the_pages_as_they_were_at_its_cut() {
             pool.make_cut();
             let at_cut = model.clone();
             change(&mut random, &mut model);
-            let images = pool.write_cut().unwrap();
+            let images = pool.write_cut(&|| Ok(())).unwrap();
             if random.below(4) == 0 {
                 pool.abandon_cut(false);
             } else {
@@ -373,7 +373,7 @@ fn a_checkpoint_goes_on_beside_changes() {
         for _ in 0..20 {
             pool.begin_checkpoint();
             pool.make_cut();
-            let images = pool.write_cut().unwrap();
+            let images = pool.write_cut(&|| Ok(())).unwrap();
             pool.publish_cut();
             let opened = Arc::new(
                 PagePool::<WORDS>::open(
@@ -395,7 +395,7 @@ fn a_checkpoint_goes_on_beside_changes() {
 }
 
 /// Sets the flag when it is dropped.
-struct StopOnDrop<'a>(&'a AtomicBool);
+pub(super) struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

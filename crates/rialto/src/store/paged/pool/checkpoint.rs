@@ -1,15 +1,48 @@
 //! What a checkpoint does with the pages: the cut, and the images as of it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::super::cut::PageCut;
 use super::super::file_space::{AddressRun, Purpose};
 use super::super::image;
 use super::super::page_map::{PageId, Saved, Whereabouts};
-use super::{NoFrame, PagePool, WRITTEN_TOGETHER};
+use super::{NoFrame, PagePool, PoolLists, WRITTEN_TOGETHER};
 use crate::error::Result;
 use crate::io::AlignedBuffer;
 use crate::store::tree::{LatchedNode, Node};
+
+/// Addresses for images that are being written, as runs of adjacent ones. Dropped before the write has ended well, they are given
+/// back.
+struct AddressesTaken<'a, const W: usize> {
+    pool: &'a PagePool<W>,
+    purpose: Purpose,
+    runs: Vec<AddressRun>,
+}
+
+impl<const W: usize> AddressesTaken<'_, W> {
+    fn take(&mut self, images: u32) -> Result<()> {
+        let mut lists = self.pool.lists.lock();
+        let mut left = images;
+        while left > 0 {
+            let Some(run) = lists.space.take(self.purpose, left) else {
+                return Err(self.pool.error_of(&NoFrame::NoAddress));
+            };
+            left -= run.length;
+            self.runs.push(run);
+        }
+        Ok(())
+    }
+}
+
+impl<const W: usize> Drop for AddressesTaken<'_, W> {
+    fn drop(&mut self) {
+        if !self.runs.is_empty() {
+            let mut lists = self.pool.lists.lock();
+            let addresses = self.runs.iter().flat_map(|run| run.addresses());
+            addresses.for_each(|address| lists.space.give_back(self.purpose, address));
+        }
+    }
+}
 
 impl<const W: usize> PagePool<W> {
     /// An image of a page is about to be superseded by one that is not of the cut.
@@ -28,6 +61,23 @@ impl<const W: usize> PagePool<W> {
             self.copy_for_cut(node);
         }
         if since != cut {
+            node.changed_since.store(cut, Ordering::Relaxed);
+            if since == 0 {
+                self.note_first_change(node, cut);
+            }
+        }
+    }
+
+    /// The page had no change that is not in its image, and has one since this cut. A cut that is made at this moment either
+    /// sees that, and has the change, or is seen here, and has the image.
+    fn note_first_change(&self, node: &LatchedNode<'_, W>, mut cut: u64) {
+        loop {
+            fence(Ordering::SeqCst);
+            let now = self.cut.load(Ordering::Relaxed);
+            if now == cut {
+                return;
+            }
+            cut = now;
             node.changed_since.store(cut, Ordering::Relaxed);
         }
     }
@@ -50,20 +100,28 @@ impl<const W: usize> PagePool<W> {
     /// Makes the cut of a checkpoint. No commit is applied meanwhile. (What operations do before their commit is taken back
     /// when an image is read by another opening; and no page is split or merged at this moment.)
     pub fn make_cut(&self) {
+        self.make_cut_with(|_| ());
+    }
+
+    /// The same; runs `with` at the moment of the cut.
+    pub(super) fn make_cut_with<T>(&self, with: impl FnOnce(&mut PoolLists) -> T) -> T {
         let _no_restructuring = self.restructuring.write();
         let mut in_progress = self.in_progress.lock();
         let mut lists = self.lists.lock();
         *in_progress = Some(PageCut::new(lists.numbers.end()));
         lists.space.make_cut();
         self.cut.fetch_add(1, Ordering::Relaxed);
+        // See `note_first_change`.
+        fence(Ordering::SeqCst);
+        with(&mut lists)
     }
 
     /// Writes all pages that the checkpoint needs and that are in no image yet. Gives where the image of each page is as of
-    /// the cut.
+    /// the cut. Before each write it calls `check`, whose error ends it.
     ///
     /// # Errors
     /// Of a write. Then the checkpoint is to be given up.
-    pub fn write_cut(&self) -> Result<Vec<Option<Saved>>> {
+    pub fn write_cut(&self, check: &dyn Fn() -> Result<()>) -> Result<Vec<Option<Saved>>> {
         let cut = self.cut.load(Ordering::Relaxed);
         let mut buffer = AlignedBuffer::zeroed(WRITTEN_TOGETHER * Node::<W>::BYTES);
         let mut together = Vec::new();
@@ -81,6 +139,7 @@ impl<const W: usize> PagePool<W> {
                     together.push((frame, page, version));
                 }
                 if together.len() == WRITTEN_TOGETHER {
+                    check()?;
                     self.write_of_cut(&mut buffer, std::mem::take(&mut together))?;
                 }
             }
@@ -90,7 +149,7 @@ impl<const W: usize> PagePool<W> {
                 break;
             }
         }
-        self.write_copies(&mut buffer)?;
+        self.write_copies(&mut buffer, check)?;
         Ok(self.images_of_cut())
     }
 
@@ -105,41 +164,21 @@ impl<const W: usize> PagePool<W> {
     /// # Errors
     /// Of a write. Then none of them is anywhere.
     pub(in super::super) fn write_images(&self, images: &mut [u8], purpose: Purpose) -> Result<Vec<Saved>> {
-        let runs = self.take_addresses((images.len() / Node::<W>::BYTES) as u32, purpose)?;
-        let addresses = runs.iter().flat_map(|run| run.addresses());
+        let mut taken = AddressesTaken { pool: self, purpose, runs: Vec::new() };
+        taken.take((images.len() / Node::<W>::BYTES) as u32)?;
+        let addresses = taken.runs.iter().flat_map(|run| run.addresses());
         let seal = |(image, address)| Saved { address, stamp: image::seal(image, self.file.seed()) };
         let saved: Vec<Saved> = images.chunks_exact_mut(Node::<W>::BYTES).zip(addresses).map(seal).collect();
-        let (mut writes, mut rest) = (Vec::with_capacity(runs.len()), &*images);
-        for run in &runs {
+        let (mut writes, mut rest) = (Vec::with_capacity(taken.runs.len()), &*images);
+        for run in &taken.runs {
             let (images, others) = rest.split_at(run.length as usize * Node::<W>::BYTES);
             writes.push((run.first, images));
             rest = others;
         }
         self.counts.writes.fetch_add(saved.len() as u64, Ordering::Relaxed);
-        self.file.write_each(&writes).inspect_err(|_| self.give_back(&runs, purpose))?;
+        self.file.write_each(&writes)?;
+        taken.runs.clear();
         Ok(saved)
-    }
-
-    /// Takes addresses for so many images, as runs of adjacent ones.
-    fn take_addresses(&self, images: u32, purpose: Purpose) -> Result<Vec<AddressRun>> {
-        let (mut runs, mut taken) = (Vec::new(), 0);
-        let mut lists = self.lists.lock();
-        while taken < images {
-            let Some(run) = lists.space.take(purpose, images - taken) else {
-                drop(lists);
-                self.give_back(&runs, purpose);
-                return Err(self.error_of(&NoFrame::NoAddress));
-            };
-            taken += run.length;
-            runs.push(run);
-        }
-        Ok(runs)
-    }
-
-    fn give_back(&self, runs: &[AddressRun], purpose: Purpose) {
-        let mut lists = self.lists.lock();
-        let addresses = runs.iter().flat_map(|run| run.addresses());
-        addresses.for_each(|address| lists.space.give_back(purpose, address));
     }
 
     fn write_of_cut(&self, buffer: &mut AlignedBuffer, together: Vec<(u32, PageId, u64)>) -> Result<()> {
@@ -169,8 +208,9 @@ impl<const W: usize> PagePool<W> {
         }
     }
 
-    fn write_copies(&self, buffer: &mut AlignedBuffer) -> Result<()> {
+    fn write_copies(&self, buffer: &mut AlignedBuffer, check: &dyn Fn() -> Result<()>) -> Result<()> {
         loop {
+            check()?;
             let mut pages = Vec::new();
             {
                 let in_progress = self.in_progress.lock();
@@ -223,8 +263,9 @@ impl<const W: usize> PagePool<W> {
 
     /// The checkpoint is complete: what it has published is in force.
     pub fn publish_cut(&self) {
-        *self.in_progress.lock() = None;
+        let cut = self.in_progress.lock().take();
         let mut lists = self.lists.lock();
+        lists.changed.insert_all(&cut.unwrap_or_default().written);
         lists.space.publish_cut();
         // No address is taken under this latch. If the file cannot be cut it stays as long as it is.
         _ = self.file.cut_to(lists.space.end());
@@ -233,7 +274,9 @@ impl<const W: usize> PagePool<W> {
     /// The checkpoint is given up. Pages that it has written stay so; the next one writes the others. A home block may name
     /// what was written.
     pub fn abandon_cut(&self, may_be_named: bool) {
-        *self.in_progress.lock() = None;
-        self.lists.lock().space.abandon_cut(may_be_named);
+        let cut = self.in_progress.lock().take();
+        let mut lists = self.lists.lock();
+        lists.changed.insert_all(&cut.unwrap_or_default().written);
+        lists.space.abandon_cut(may_be_named);
     }
 }

@@ -178,7 +178,7 @@ fn a_wait_for_room_counts_if_a_page_is_written_meanwhile() {
             // No page has changed since.
             pool.begin_checkpoint();
             pool.make_cut();
-            pool.write_cut().unwrap();
+            pool.write_cut(&|| Ok(())).unwrap();
             pool.publish_cut();
         }
         (1..number).step_by(101).for_each(|other| assert!(get(&tree, other).unwrap()));
