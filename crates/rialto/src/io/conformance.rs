@@ -12,6 +12,7 @@ pub(super) fn check(disk: &dyn Disk) {
     opening_follows_its_mode(disk);
     lengths_and_room(disk);
     direct_files(disk);
+    writes_side_by_side(disk);
     names(disk);
     bad_names_are_refused(disk);
     the_lock_is_exclusive(disk);
@@ -111,6 +112,42 @@ fn direct_files(disk: &dyn Disk) {
         let buffered = disk.open(name, Open::ReadOnly, Caching::Buffered).unwrap();
         assert_eq!(read(&*buffered, BUFFER_ALIGNMENT as u64, 100), buffer[..100]);
         disk.remove(name).unwrap();
+    }
+}
+
+/// More writes than are in progress at a time, in no order; and those of a file that takes none.
+fn writes_side_by_side(disk: &dyn Disk) {
+    const WRITES: usize = 150;
+    for caching in [Caching::Direct, Caching::Buffered] {
+        let file = disk.open("beside", Open::CreateNew, caching).unwrap();
+        let mut buffer = AlignedBuffer::zeroed(WRITES * BUFFER_ALIGNMENT);
+        for (block, bytes) in buffer.chunks_exact_mut(BUFFER_ALIGNMENT).enumerate() {
+            bytes.fill(block as u8 + 1);
+        }
+        // Each other block of the file stays as it is.
+        let place = |block: usize| (block * 37 % WRITES * 2 * BUFFER_ALIGNMENT) as u64;
+        let blocks = buffer.chunks_exact(BUFFER_ALIGNMENT).enumerate();
+        let writes: Vec<(u64, &[u8])> = blocks.map(|(block, bytes)| (place(block), bytes)).collect();
+        file.write_each(&writes).unwrap();
+        file.write_each(&[]).unwrap();
+        file.sync().unwrap();
+        let buffered = disk.open("beside", Open::ReadOnly, Caching::Buffered).unwrap();
+        let end = (2 * WRITES - 1) * BUFFER_ALIGNMENT;
+        assert_eq!(buffered.length().unwrap(), end as u64);
+        for (offset, bytes) in &writes {
+            assert_eq!(read(&*buffered, *offset, BUFFER_ALIGNMENT), *bytes, "at {offset}");
+            let behind = *offset + BUFFER_ALIGNMENT as u64;
+            if behind < end as u64 {
+                assert_eq!(
+                    read(&*buffered, behind, BUFFER_ALIGNMENT),
+                    [0; BUFFER_ALIGNMENT],
+                    "behind {offset}"
+                );
+            }
+        }
+        let error = buffered.write_each(&writes[..3]).unwrap_err();
+        assert_eq!((error.file.as_str(), error.operation), ("beside", "write"), "{error}");
+        disk.remove("beside").unwrap();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bulk loads: rows go straight into a table that no other transaction sees yet.
 //!
 //! A table that the transaction created or truncated has storage of its own. Once the transaction has written
-//! `ROWS_BEFORE_LOAD` rows to the table by its packet, further rows go straight into this storage. The packet does not
+//! `ROWS_BEFORE_LOAD` rows to the table by its packet (or `BYTES_BEFORE_LOAD` bytes, if the table is in pages), further rows go straight into this storage. The packet does not
 //! have these rows. They are in a load file, which a record of the packet names, and which is synced before the packet
 //! is pushed.
 //!
@@ -19,6 +19,9 @@ use crate::store::{Admit, Entered, RowLocation, TableStore};
 
 /// The rows that go into a private table by the packet before a bulk load begins.
 const ROWS_BEFORE_LOAD: usize = 256;
+
+/// The same of the bytes of the packet, for a disk-resident table: its rows claim pages in memory.
+const BYTES_BEFORE_LOAD: usize = 256 << 10;
 
 /// The runs of loaded rows of one transaction take at most this many times the bytes of the longest write set.
 const RUNS_PER_PACKET: usize = 4;
@@ -46,7 +49,12 @@ impl Context {
         if ddl.is_loaded(heap) {
             return true;
         }
-        if !ddl.is_private(heap) || ddl.write_counts.of(heap, &self.writes) < ROWS_BEFORE_LOAD {
+        if !ddl.is_private(heap) {
+            return false;
+        }
+        let packet = self.packet.as_ref().map_or(0, |packet| packet.bytes().len());
+        let is_long = table.store.pages().is_some() && packet >= BYTES_BEFORE_LOAD;
+        if !is_long && ddl.write_counts.of(heap, &self.writes) < ROWS_BEFORE_LOAD {
             return false;
         }
         let (store, id) = (table.store.clone(), table.id);

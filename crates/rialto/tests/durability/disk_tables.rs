@@ -592,3 +592,23 @@ fn a_refused_definition_of_a_disk_resident_table_leaves_nothing() {
     assert_eq!(db.metrics().pages.pages, before);
     assert_same(&contents(&db), &model, "afterwards");
 }
+
+/// A table of few long rows moves with less memory for pages than its rows take.
+#[test]
+fn a_table_of_long_rows_moves_through_a_small_cache() {
+    const ROWS: i32 = 240;
+    let disk = FaultyDisk::new(23);
+    let db =
+        Database::open_on(disk, Options { memory_bytes: 32 << 20, page_bytes: 65_536, ..quiet() }).unwrap();
+    let table = db.transact(|tx| tx.create_table(&definition("on_disk"))).unwrap();
+    for id in 0..ROWS {
+        let text = Value::Text("x".repeat(31_000));
+        let row = [Value::Int4(id), Value::Int4(id % 5), Value::Int4(-id), text];
+        db.transact(|tx| tx.insert(&table, &row)).unwrap();
+    }
+    let model = contents(&db);
+    for residence in [Residence::Memory, Residence::Disk] {
+        db.transact(|tx| tx.set_residence("on_disk", residence)).unwrap();
+        assert_same(&contents(&db), &model, &format!("{residence:?}"));
+    }
+}
