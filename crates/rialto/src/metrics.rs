@@ -64,6 +64,6 @@ pub struct Metrics {
     /// How transactions on disk-resident tables were executed ([`Options::two_stage`](crate::Options::two_stage)), by procedure:
     /// those that have touched pages. Calls that threads of executors run are not counted.
     pub two_stage: Vec<TwoStageAccount>,
-    /// The bound on these bytes.
+    /// The bound on `memory_used`, in bytes.
     pub memory_limit: u64,
 }

@@ -41,7 +41,7 @@ pub struct Options {
     /// much again for copies of pages that change while it writes them.
     pub cache_bytes: u64,
     /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
-    /// database without such tables; the pages of others keep their size.
+    /// database that has never had such tables; the pages of others keep their size.
     pub page_bytes: usize,
     /// When transactions read pages of disk-resident tables that are not in memory; HTSTE by default. Calls that
     /// [threads of executors](crate::Executors::threads) run read them when they come to them, whatever this is.

@@ -531,7 +531,8 @@ fn a_transaction_may_fill_a_table_that_is_larger_than_memory() {
     assert!(pages.pages * pages.page_bytes > 2 * options.cache_bytes, "{pages:?}");
     let model = contents(&db);
     assert_eq!(model["on_disk"].len(), ROWS as usize);
-    let steps: [(&str, &dyn Fn(&mut Transaction<'_>) -> Result<(), Error>); 6] = [
+    type Step<'a> = &'a dyn Fn(&mut Transaction<'_>) -> Result<(), Error>;
+    let steps: [(&str, Step<'_>); 6] = [
         ("filled", &|_| Ok(())),
         ("indexed", &index),
         ("moved to memory", &|tx| tx.set_residence("on_disk", Residence::Memory)),
