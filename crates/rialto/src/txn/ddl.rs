@@ -494,8 +494,10 @@ impl Transaction<'_> {
     /// Creates a secondary index over the existing rows.
     ///
     /// # Errors
-    /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::DuplicateKey`] if the index is
-    /// unique and two rows have one key; [`Error::KeyTooLong`]; [`Error::MemoryLimit`].
+    /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::BadDefinition`] for one index too many;
+    /// [`Error::DuplicateKey`] if the index is unique and two rows have one key; [`Error::KeyTooLong`]; [`Error::MemoryLimit`], of a
+    /// memory-resident table; of a disk-resident one [`Error::Unsupported`] for an entry that no page has room for,
+    /// [`Error::CacheFull`], and those of the disk; the errors of a lock request.
     pub fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.create_index(table, name, columns, unique)))
     }
@@ -508,24 +510,29 @@ impl Transaction<'_> {
         self.operate(|context| context.ddl_step(|context| context.drop_index(name)))
     }
 
-    /// Moves a table to memory, or to the disk. It is locked exclusively meanwhile. Its rows are copied, so there has to be room for
-    /// both copies until the commit; more than a few hundred rows go to a load file as well, which stays until the
-    /// checkpoints no longer need it. A table that has the residence stays as it is.
+    /// Moves a table, with its indexes, to memory or to the disk. The table is locked exclusively meanwhile. Its rows are copied, so there
+    /// has to be room for both copies: in memory until the commit, on the disk until a later checkpoint. More than 256 rows (256 KiB, if
+    /// they go to the disk) are written to a load file at the commit, which stays until the checkpoints no longer need it. A table that
+    /// has the residence stays as it is.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; [`Error::MemoryLimit`] if memory has no room for the rows; [`Error::Unsupported`] for the disk with
-    /// [`Logging::Transaction`], and for an entry of an index that no page has room for; [`Error::WriteSetTooLarge`]; those of the disk.
+    /// [`Error::NoSuchTable`]; [`Error::MemoryLimit`] if memory has no room for the rows; [`Error::CacheFull`];
+    /// [`Error::Unsupported`] for a system table, for the disk with [`Logging::Transaction`], and for an entry of an index
+    /// that no page has room for; [`Error::NumbersUsedUp`]; those of the disk, [`Error::DiskFull`] also at the commit; the errors of a
+    /// lock request.
     pub fn set_residence(&mut self, table: &str, residence: Residence) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.set_residence(table, residence)))
     }
 
     /// Gives a primary key to a table without one. Its columns take no NULL from then on. Rows that this transaction
     /// has written, except by bulk loads, count twice for
-    /// [`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max).
+    /// [`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max). The rows of a disk-resident table are copied, as by
+    /// [`Transaction::set_residence`].
     ///
     /// # Errors
     /// [`Error::BadDefinition`] if the table has a primary key; [`Error::NotNull`] if a row has a NULL in one of the
-    /// columns; [`Error::DuplicateKey`]; [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`].
+    /// columns; [`Error::DuplicateKey`]; [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`]; of a disk-resident
+    /// table those of [`Transaction::set_residence`].
     pub fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.add_primary_key(table, columns)))
     }

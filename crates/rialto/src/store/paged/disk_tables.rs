@@ -298,7 +298,7 @@ impl DiskTables {
 impl DiskTables {
     /// Begins the backup of the pages, if there are any.
     pub fn begin_backup(&self, held: PagesHeld) -> Option<PageBackup<'_>> {
-        let store = self.state.lock().store.clone()?;
+        let store = self.state().store.clone()?;
         Some(PageBackup::new(self, store, held))
     }
 
@@ -317,7 +317,7 @@ impl DiskTables {
 
     /// Runs `with` on all tables while none is made or freed.
     pub(super) fn with_tables<T>(&self, with: impl FnOnce(&HashMap<HeapId, PagedTable>) -> T) -> T {
-        with(&self.state.lock().tables)
+        with(&self.state().tables)
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) use self::policy::{Begin, History};
 pub(crate) use self::staged_execution::{AfterRun, StagedExecution, Told};
 use crate::account::{PROCEDURES_MAX, ProcedureId};
 
-/// How transactions on disk-resident tables are executed on the [conventional](crate::Engine::Conventional) engine
+/// How transactions on disk-resident tables are executed
 /// ([`Options::two_stage`](crate::Options::two_stage)). The strategy affects when pages are read from the disk, never the result of a
 /// transaction.
 ///
