@@ -116,8 +116,9 @@ pub trait File: Send + Sync + Debug {
     /// written.
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()>;
 
-    /// Writes each of these buffers at its offset, in any order, or side by side; no two overlap. After an error any part of any of
-    /// them may have been written.
+    /// Writes each of these buffers at its offset, in any order, or side by side; no two overlap. Buffers and offsets are aligned as for
+    /// [`File::write_at`], and the file grows as there. The error is that of one of the writes; any part of any of them may
+    /// have been written then. Without a buffer this does nothing.
     fn write_each(&self, writes: &[(u64, &[u8])]) -> DiskResult<()> {
         writes.iter().try_for_each(|(offset, buffer)| self.write_at(buffer, *offset))
     }

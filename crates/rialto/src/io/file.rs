@@ -409,7 +409,7 @@ impl File for OsFile {
         for (nth, (offset, buffer)) in writes.iter().enumerate() {
             match made.as_ref().map(|made| &made[nth]) {
                 Some(Ok(bytes)) if *bytes == buffer.len() => {}
-                // It was cut short, or has failed, which shows again; or it is yet to be made.
+                // Not written in full, failed, or not tried: it is made again, which also reports the error.
                 _ => self.write_at(buffer, *offset)?,
             }
         }

@@ -22,8 +22,8 @@ thread_local! {
 /// What has become of writes: for each how many bytes were written, or the error.
 type Outcomes = Vec<io::Result<usize>>;
 
-/// Makes these writes, of bytes to offsets of a file, side by side. Any may be cut short. `None`: none is made, since the system has
-/// no ring for this thread.
+/// Makes these writes, of bytes to offsets of a file, side by side. Any may be cut short. `None`: some or all are not made, since the
+/// system has no ring for this thread.
 pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
     RING.with(|ring| {
         let ring = ring.get_or_init(|| IoUring::new(AT_ONCE as u32).ok().map(RefCell::new));
@@ -36,7 +36,7 @@ pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Optio
     })
 }
 
-/// The kernel reads the buffers of writes in progress. So nothing returns or unwinds before they have ended.
+/// Aborts the process if this is dropped with writes in progress, because the kernel still reads their buffers.
 struct InProgress(usize);
 
 impl Drop for InProgress {

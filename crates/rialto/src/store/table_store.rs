@@ -478,11 +478,9 @@ impl TableStore {
         }
     }
 
-    /// Gives back the memory of an index that is no longer used. (The indexes of a disk-resident table go with its rows.)
+    /// Gives back the memory of an index that is no longer used, of a memory-resident table.
     pub fn discard_index(&self, which: WhichIndex) {
-        if let TableStore::Memory(memory) = self {
-            memory.index(which).discard();
-        }
+        self.resident().index(which).discard();
     }
 
     /// Writes all rows to the load file of this number, durably, and returns its digest. No other thread changes the

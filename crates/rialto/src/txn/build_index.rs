@@ -14,8 +14,8 @@ pub(super) type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
 
 impl Context {
     /// Builds an index over all rows of a table that this transaction has locked exclusively, as it sees them, after a
-    /// check of each row. The inner error is a key that two rows have. The index of a disk-resident table gets the identifier:
-    /// a checkpoint may name it while it is built.
+    /// check of each row. `Err` in the result is a key that two rows have. `id` is used for pages only: a checkpoint may name
+    /// the index while it is built.
     pub(super) fn build_index(
         &mut self,
         (slot, id): (u32, IndexId),
@@ -90,8 +90,8 @@ impl Context {
         Ok(entries)
     }
 
-    /// Gives each row of a table that this transaction has locked exclusively, as it sees it, in the order of the keys, until
-    /// `take` says that it is enough.
+    /// Calls `take` with each row of a table that this transaction has locked exclusively, as it sees the row, in the order of the
+    /// keys, until `take` returns false.
     pub(super) fn each_row(
         &mut self,
         slot: u32,

@@ -1,12 +1,12 @@
 //! Bulk loads: rows go straight into a table that no other transaction sees yet.
 //!
 //! A table that the transaction created or truncated has storage of its own. Once the transaction has written
-//! `ROWS_BEFORE_LOAD` rows to the table by its packet (or `BYTES_BEFORE_LOAD` bytes, if the table is in pages), further rows go straight into this storage. The packet does not
-//! have these rows. They are in a load file, which a record of the packet names, and which is synced before the packet
-//! is pushed.
+//! `ROWS_BEFORE_LOAD` rows to the table by its packet (or, if the table is in pages, `BYTES_BEFORE_LOAD` bytes), further rows
+//! go straight into this storage. The packet does not have these rows. They are in a load file, which a record of the
+//! packet names, and which is synced before the packet is pushed.
 //!
-//! Loaded rows of a disk-resident table are taken back only with the table. So while a savepoint is open that was made after the
-//! table, its rows go by the packet.
+//! Rows that were loaded into pages cannot be taken back singly. So while a savepoint younger than the table is open, the
+//! table's rows go through the packet.
 
 use super::context::Context;
 use super::seek::SlotClaims;

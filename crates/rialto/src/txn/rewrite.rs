@@ -1,4 +1,5 @@
-//! Rewriting a table: all of its rows go to other storage, in another form. Redo finds them in the packet, or in its load file.
+//! Rewriting a table: its rows are copied to new storage, under a new description. Redo reads the copies from the packet, or from its
+//! load file.
 
 use super::context::Context;
 use super::ddl::check_keys;

@@ -1,8 +1,9 @@
 //! Load files: the rows of a bulk load, as images of the segments that it filled.
 //!
 //! A load into a table that the same transaction created or truncated puts its rows straight into segments, or into the pages of a
-//! disk-resident table. The packet names a file of the segments' images (rows of pages are gathered in segments for it), which is
-//! written and synced before the packet is pushed. Redo puts the rows of the file into the table with the packet's place. The file stays until no checkpoint that may be read needs it.
+//! disk-resident table. The packet names a file of the segments' images, which is written and synced before the packet is pushed.
+//! Rows of a disk-resident table are packed into segments for the file. Redo puts the rows of the file into the table with the
+//! packet's place. The file stays until no checkpoint that may be read needs it.
 //!
 //! The packet names the file by its number and by its digest. Two lives of one database that began as copies of one
 //! directory give different loads the same numbers; the digest tells their files apart.

@@ -197,8 +197,8 @@ impl DiskTables {
         self.options.is_read_only
     }
 
-    /// Makes an empty table with this storage, and these indexes. (What a checkpoint has of a table with this storage was of a
-    /// transaction in progress, which redo does again.)
+    /// Makes an empty table with this storage, and these indexes. (What a checkpoint has of a table with this storage
+    /// belonged to a transaction that had not committed at the cut; redo repeats it.)
     ///
     /// # Errors
     /// Those of the disk; [`Error::Closed`] if the database is closed.

@@ -15,7 +15,7 @@ use crate::store::{Budget, IndexEntries, NotBuilt};
 /// The entries of a batch take at most this part of the memory bound.
 const BATCH_PART: u64 = 8;
 
-/// See the [module's documentation](self). Dropped before it is finished, it lets go of the index.
+/// See the [module's documentation](self). If this is dropped before it is finished, it discards the index.
 pub(crate) struct IndexBuild {
     index: PagedIndex,
     is_finished: bool,
@@ -26,7 +26,7 @@ pub(crate) struct IndexBuild {
     joined: Vec<u8>,
 }
 
-/// The key of an index that two rows have, if it is not so.
+/// `Err`: a key of the index that two rows have.
 type Unique<T> = std::result::Result<T, Key>;
 
 impl IndexBuild {
@@ -36,7 +36,7 @@ impl IndexBuild {
         IndexBuild { index, is_finished: false, batch, batch_bytes_max, budget, joined: Vec::new() }
     }
 
-    /// Adds the entry of a row. `go_on` is asked from time to time. The inner error is a key that two rows have.
+    /// Adds the entry of a row. `go_on` is called from time to time. The inner error is a key that two rows have.
     ///
     /// # Errors
     /// Those of the disk, of [`PagedIndex::place`], and of `go_on`.
@@ -53,7 +53,7 @@ impl IndexBuild {
         if self.batch.is_run_full(bytes) {
             go_on()?;
             self.batch.end_run();
-            // At the memory bound a batch is one run.
+            // If the memory bound leaves no room for another run, the batch is put into the index now.
             let has_memory = !self.batch.needs_memory(bytes) || self.batch.draw_up_to(self.batch_bytes_max);
             if !has_memory && let Err(twice) = self.put_batch(go_on)? {
                 return Ok(Err(twice));

@@ -2,7 +2,7 @@
 //!
 //! A backup uses the cut of a checkpoint: checkpoints and backups exclude each other. As a checkpoint does, it writes the
 //! pages as of the cut that are in no image yet. It then reads the image of each page from the page file, while the cut
-//! keeps these addresses from being used again. At its end the cut is given up: nothing is published, and the next
+//! keeps these addresses from being used again. At its end the cut is discarded, and no home block names it: the next
 //! checkpoint writes all that it has to.
 
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(crate) enum PagesHeld {
     Changed,
 }
 
-/// The pages that have changed since the last backup that was completed. When this is dropped they have still changed,
-/// unless the backup is complete.
+/// The pages that have changed since the last backup that was completed. Dropping this marks them as changed again, so
+/// the next increment has them. [`ChangedPages::forget`] is for a complete backup.
 pub(crate) struct ChangedPages {
     store: Arc<dyn PageStore>,
     pages: Bits,
@@ -56,7 +56,7 @@ pub(crate) struct PageBackup<'a> {
     /// The tables as of the cut; `None` before it.
     tables: Option<Vec<PublishedTable>>,
     changed: Option<ChangedPages>,
-    /// Where the images of the pages that it holds are, once all are written.
+    /// Where the image of each page is that the backup holds; set by [`PageBackup::write`].
     images: Option<Vec<(PageId, Saved)>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> PageBackup<'a> {
         PageBackup { of, store, held, tables: None, changed: None, images: None }
     }
 
-    /// Makes the cut, in the function that it gives to `hold_commits`: no commit is applied there.
+    /// Calls `hold_commits` with a function that makes the cut; `hold_commits` calls it while no commit is being applied.
     pub fn cut<T>(&mut self, hold_commits: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
         let PageBackup { of, store, tables, changed, .. } = self;
         of.with_tables(|all| {
@@ -88,7 +88,7 @@ impl<'a> PageBackup<'a> {
         pages * stats.page_bytes
     }
 
-    /// Writes the pages as of the cut that are in no image yet. It calls `check` again and again, whose error ends it.
+    /// Writes the pages as of the cut that are in no image yet. `check` is called repeatedly; its error ends the write.
     ///
     /// # Errors
     /// Those of the disk, and of `check`.

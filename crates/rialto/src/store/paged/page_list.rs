@@ -10,7 +10,7 @@ use super::bits::Bits;
 use super::page_store::{PAGE_SIZES, PAGES_MAX};
 use super::published::PublishedTable;
 
-/// The most words of a list: as many tables as there are identifiers do not fit, but more than any database has.
+/// The most words, of 8 bytes each, in a list. As many tables as there are identifiers would need more; no database has them.
 pub(crate) const LIST_WORDS_MAX: u64 = 1 << 28;
 
 /// The tables, and which pages there are, as of a backup's cut.
@@ -31,10 +31,10 @@ impl PageList {
         words
     }
 
-    /// The list that these words are.
+    /// Decodes a list.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the words.
     pub fn of_words(words: &[u64]) -> Result<PageList, &'static str> {
         const TOO_FEW: &str = "a list of pages of another length than it says";
         let mut words = words.iter().copied();

@@ -13,14 +13,14 @@ use crate::error::Result;
 use crate::ids::{HeapId, IndexId};
 use crate::store::tree::{Admit, EntryMarks, InsertRow, NewRow};
 
-/// The roots of all trees of a table: also of indexes that are being built, and of those that are gone and not freed yet. The
-/// versions of the table share it.
+/// The trees of a table, including those of indexes that are being built, and of dropped indexes that are not freed yet. All versions
+/// of the table share this.
 pub(super) struct TableTrees {
     pub heap: HeapId,
     pub primary: u32,
     pub long_bodies: u32,
     pub secondaries: Mutex<Vec<IndexTree>>,
-    /// Where trees go that nothing uses any more.
+    /// The queue of dropped trees that are to be freed.
     pub gone: Weak<Mutex<Vec<GoneTrees>>>,
 }
 
@@ -46,7 +46,7 @@ impl TableTrees {
         }
     }
 
-    /// Keeps the trees of these roots, which could not be read, as indexes that are gone.
+    /// Queues the subtrees under these roots, which could not be read, to be freed later.
     pub fn free_later(self: &Arc<TableTrees>, store: &dyn PageStore, roots: &[u32]) {
         for &root in roots {
             let index = IndexTree { id: NO_INDEX, root, tree: store.tree(root) };
@@ -56,7 +56,7 @@ impl TableTrees {
     }
 }
 
-/// The identifier of what is left of an index, which no index has.
+/// The identifier that such subtrees get; no index has it.
 const NO_INDEX: IndexId = IndexId(0);
 
 /// See the [module's documentation](self). A copy refers to the same index.
@@ -95,16 +95,16 @@ impl PagedIndex {
         match self.index.tree.insert(by, entry, &row, &mut || Admit::GoAndUnguard)? {
             InsertRow::Done => Ok(true),
             InsertRow::Exists(_) => Ok(false),
-            InsertRow::Refused => unreachable!("nothing refuses an entry of an index that nobody reads"),
+            InsertRow::Refused => unreachable!("no other transaction sees the index"),
         }
     }
 
-    /// It is not used any more. Its pages are freed later.
+    /// Drops the index, which nothing uses any more. Its pages are freed later.
     pub fn discard(&self) {
         self.trees.let_go(GoneTrees::Index(self.clone()));
     }
 
-    /// Frees its pages, which reads them, unless they are free already. What cannot be read is freed later.
+    /// Frees the index's pages, which reads them, unless they are free already. What cannot be read is freed later.
     pub(super) fn free(&self, store: &dyn PageStore) {
         let is_there = {
             let mut secondaries = self.trees.secondaries.lock();

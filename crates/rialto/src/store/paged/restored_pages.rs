@@ -1,7 +1,7 @@
 //! [`RestoredPages`]: the page file of a database that is being restored.
 //!
-//! The images come from backups. Each is sealed anew for the new database. An image of a page that comes again, from an
-//! increment, overwrites the one before: nothing names the file before the restore is complete.
+//! The images come from backups. Each is sealed anew for the new database. If an increment brings a page again, its image
+//! overwrites the earlier one in place. That is safe because nothing names the file until the restore is complete.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl RestoredPages {
         Ok(())
     }
 
-    /// Puts the image of a page, whose checksum is of another database. The list has the page.
+    /// Adds the image of a page, which must be in the list. The checksum, which is the old database's, is replaced.
     ///
     /// # Errors
     /// Those of the disk.
@@ -110,7 +110,7 @@ impl RestoredPages {
         self.list.pages.numbers().find(|&page| !has(page))
     }
 
-    /// Writes what a home block needs to name the pages, all of which have come, and makes everything durable.
+    /// Writes the page map that the home block will name, and syncs. Every page of the list must have been added.
     ///
     /// # Errors
     /// Those of the disk.

@@ -1,10 +1,10 @@
 //! What a backup does with the pages: the cut, what has changed since the last one, and the images as of it.
 //!
-//! An increment holds each page whose image as of its cut is another one than as of the last backup's cut. Such an image was
-//! written after the last cut, so it is noted when it is written: with the pages that have *changed*
-//! ([`PoolLists::changed`](super::PoolLists)), or with the cut in progress if it is the page's image as of that
-//! ([`PageCut::written`](super::super::cut::PageCut)). A backup takes the first at its cut, and the second once all of its
-//! images are written. What is noted later is for the next backup.
+//! An increment holds the pages whose image at its cut differs from that at the last backup's cut. Each such image was
+//! written after the last cut, so the write records the page's number: in
+//! [`PageCut::written`](super::super::cut::PageCut) if the image is the one as of the cut in progress, otherwise in
+//! [`PoolLists::changed`](super::PoolLists). A backup takes `changed` at its cut, and `written` when all its images are
+//! written. What is recorded later is for the next backup.
 
 use super::super::bits::Bits;
 use super::super::page_map::{PageId, Saved};
@@ -14,7 +14,7 @@ use crate::io::AlignedBuffer;
 use crate::store::tree::Node;
 
 impl<const W: usize> PagePool<W> {
-    /// Makes the cut of a backup, as [`PagePool::make_cut`]. Gives the pages that have changed since the last one's.
+    /// Makes the cut of a backup, as [`PagePool::make_cut`]. Gives the pages that have changed since the last backup's cut.
     pub fn make_backup_cut(&self) -> Bits {
         self.make_cut_with(|lists| std::mem::take(&mut lists.changed))
     }
