@@ -790,7 +790,7 @@ impl PagedTable {
                 match self.enter(by, position, entry, key, admit)? {
                     EnteredInPages::Done => entered.push((WhichIndex::Secondary(position), entry)),
                     EnteredInPages::Own | EnteredInPages::Other => return Ok(Err(position)),
-                    EnteredInPages::Refused => unreachable!("nobody reads an interval of the table"),
+                    EnteredInPages::Refused => unreachable!("no other transaction sees the table"),
                 }
             }
             Ok(Ok(()))
