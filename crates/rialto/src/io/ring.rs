@@ -4,7 +4,7 @@
 //! forbids it, they are made one after the other.
 #![allow(unsafe_code)]
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -15,8 +15,15 @@ use rustix::io::Errno;
 const AT_ONCE: usize = 64;
 
 thread_local! {
-    /// This thread's ring; `None` if the system gives none.
-    static RING: OnceCell<Option<RefCell<IoUring>>> = const { OnceCell::new() };
+    static RING: RefCell<ThreadsRing> = const { RefCell::new(ThreadsRing::Untried) };
+}
+
+/// The ring of a thread.
+enum ThreadsRing {
+    Untried,
+    Made(IoUring),
+    /// The system gives none, or forbids the one that it gave. It is not asked again.
+    Refused,
 }
 
 /// What has become of writes: for each how many bytes were written, or the error.
@@ -25,12 +32,21 @@ type Outcomes = Vec<io::Result<usize>>;
 /// Makes these writes, of bytes to offsets of a file, side by side. Any may be cut short. `None`: some or all are not made, since the
 /// system has no ring for this thread.
 pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
-    RING.with(|ring| {
-        let ring = ring.get_or_init(|| IoUring::new(AT_ONCE as u32).ok().map(RefCell::new));
-        let mut ring = ring.as_ref()?.borrow_mut();
+    RING.with_borrow_mut(|threads| {
+        if matches!(threads, ThreadsRing::Untried) {
+            *threads = IoUring::new(AT_ONCE as u32).map_or(ThreadsRing::Refused, ThreadsRing::Made);
+        }
+        let ThreadsRing::Made(ring) = threads else { return None };
         let mut outcomes = Vec::with_capacity(writes.len());
         for some in writes.chunks(AT_ONCE) {
-            outcomes.extend(write_some(&mut ring, file, some)?);
+            match write_some(ring, file, some) {
+                Some(made) => outcomes.extend(made),
+                None => {
+                    // What was queued must not be submitted with later writes.
+                    *threads = ThreadsRing::Refused;
+                    return None;
+                }
+            }
         }
         Some(outcomes)
     })
@@ -54,6 +70,7 @@ fn is_for_now(error: &io::Error) -> bool {
         .any(|now| error.raw_os_error() == Some(now.raw_os_error()))
 }
 
+/// `None`: the ring takes no writes; it has those that were queued, and is not to be used again.
 fn write_some(ring: &mut IoUring, file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
     for (nth, (offset, bytes)) in writes.iter().enumerate() {
         let length = u32::try_from(bytes.len()).expect("no write has four gigabytes");
@@ -73,7 +90,6 @@ fn write_some(ring: &mut IoUring, file: BorrowedFd<'_>, writes: &[(u64, &[u8])])
             // None has begun: the system forbids what it gave before.
             Err(_) if in_progress.0 == writes.len() && ring.submission().len() == writes.len() => {
                 in_progress.0 = 0;
-                *ring = IoUring::new(AT_ONCE as u32).ok()?;
                 return None;
             }
             Err(error) => panic!("a ring with writes in progress fails: {error}"),
@@ -88,4 +104,54 @@ fn write_some(ring: &mut IoUring, file: BorrowedFd<'_>, writes: &[(u64, &[u8])])
         }
     }
     Some(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::mem::ManuallyDrop;
+    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    const CHILD: &str = "RIALTO_RING_TEST_CHILD";
+
+    /// Not a test by itself: a process whose ring is taken away, and that gets no other one.
+    #[test]
+    fn child_whose_ring_is_refused() {
+        let Ok(path) = std::env::var(CHILD) else { return };
+        let (file, null) = (File::create(path).unwrap(), File::open("/dev/null").unwrap());
+        let bytes = [7; 4_096];
+        let writes = [(0, &bytes[..]), (8_192, &bytes[..])];
+        if write_each(file.as_fd(), &writes).is_none() {
+            // The system has no rings.
+            return;
+        }
+        let fd = RING.with_borrow(|threads| match threads {
+            ThreadsRing::Made(ring) => ring.as_raw_fd(),
+            _ => unreachable!("it has just been used"),
+        });
+        // SAFETY: the ring keeps its descriptor, which is another file's from now on.
+        let mut fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        rustix::io::dup2(&null, &mut fd).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: limit.maximum }).unwrap();
+        assert!((0..3).all(|_| write_each(file.as_fd(), &writes).is_none()));
+    }
+
+    /// The system forbids the ring that it gave, and gives no other one. Writes that were queued there are not submitted later.
+    #[test]
+    fn writes_that_no_ring_takes_are_not_kept() {
+        let path = std::env::temp_dir().join(format!("rialto-ring-{}", std::process::id()));
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "io::ring::tests::child_whose_ring_is_refused"])
+            .env(CHILD, &path)
+            .status()
+            .unwrap();
+        _ = std::fs::remove_file(path);
+        assert!(status.success(), "{status}");
+    }
 }

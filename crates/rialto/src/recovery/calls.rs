@@ -164,9 +164,11 @@ impl Redo<'_> {
         let changed = std::mem::take(&mut self.changed);
         let Some(replay) = &mut self.replay else { return Ok(()) };
         workers.barrier()?;
-        replay.take_out(&mut changed.iter().copied().filter(|id| !self.tables.contains_key(id)));
+        // Calls use no disk-resident tables, which are finished at the end.
+        let resident = |id: &TableId| self.tables.get(id).filter(|table| table.pages.is_none());
+        replay.take_out(&mut changed.iter().copied().filter(|id| resident(id).is_none()));
         for id in changed {
-            let Some(table) = self.tables.get(&id) else { continue };
+            let Some(table) = resident(&id) else { continue };
             replay.give_up_indexes(id);
             replay.put_in(self.heaps.retry(|| self.builder.finish(table, first_row_number(lsn)))?);
         }
@@ -209,7 +211,7 @@ impl Redo<'_> {
         self.heaps.make_room(self.builder.segments.budget());
         self.heaps.let_rows_move(false);
         let mut tables = Vec::new();
-        for table in self.system.iter().chain(self.tables.values()) {
+        for table in self.system.iter().chain(self.tables.values()).filter(|table| table.pages.is_none()) {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
         }
         let setup = Setup {
@@ -254,7 +256,7 @@ impl Redo<'_> {
         let mut seen: HashSet<(TableId, &[u8])> = HashSet::new();
         for record in &records {
             let table = table_at(&self.tables, lsn, record.table)?;
-            if seen.insert((record.table, record.key)) {
+            if table.pages.is_none() && seen.insert((record.table, record.key)) {
                 rows.push((table, record.key));
             }
         }

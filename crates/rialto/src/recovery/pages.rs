@@ -211,8 +211,9 @@ impl Builder<'_> {
         let schema = table.schema.with_indexes(known)?;
         let in_pages = pages.table.with_secondaries(secondaries);
         in_pages.discard_other_indexes();
-        // The row number is the key: a disk-resident table with a number for each row has no other key.
-        let highest = if description.numbered { last_row_number(&pages.table)? } else { 0 };
+        // Numbers of rows in a table with a key tell its rows not apart.
+        let is_keyed = table.schema.primary_key().is_some();
+        let highest = if description.numbered && !is_keyed { last_row_number(&pages.table)? } else { 0 };
         Ok(TableVersion::new(TableParts {
             id: description.id,
             schema: Arc::new(schema),

@@ -378,6 +378,7 @@ impl<'a> Redo<'a> {
                             heap: old.heap.clone(),
                             primary: old.primary.clone(),
                             pages: old.pages_as(&description),
+                            is_left_out: old.is_left_out,
                             description,
                         }
                     }

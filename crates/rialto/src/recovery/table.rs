@@ -32,6 +32,8 @@ pub(super) struct RedoTable {
     pub primary: Arc<Index>,
     /// Where its rows are if it is disk-resident. Then it has none in memory.
     pub pages: Option<Arc<RedoPages>>,
+    /// Whether its rows are left out: a disk-resident table that the checkpoint does not have, in a database that is only looked at.
+    pub is_left_out: bool,
 }
 
 /// What tables are built with.
@@ -117,7 +119,8 @@ impl Builder<'_> {
             }
             _ => None,
         };
-        self.build_with(description, segments, pages)
+        let is_left_out = description.residence == Residence::Disk && pages.is_none();
+        Ok(RedoTable { is_left_out, ..self.build_with(description, segments, pages)? })
     }
 
     /// The same for a table that a backup copy describes.
@@ -164,7 +167,7 @@ impl Builder<'_> {
         // What is only looked at stays as it is.
         let place = if self.disk_tables.is_read_only() { Lsn(u64::MAX) } else { self.page_place };
         let pages = pages.map(|table| Arc::new(RedoPages::new(&table, &description, place)));
-        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
+        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages, is_left_out: false })
     }
 
     /// The same table with its rows by the identity of another description.
@@ -174,7 +177,14 @@ impl Builder<'_> {
         old.heap.count_rows(0, -rows);
         let primary = self.index_rows(&description, &schema, &old.heap, KnownFreeSlots::Listed)?;
         let (heap, pages) = (old.heap.clone(), old.pages_as(&description));
-        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), pages })
+        Ok(RedoTable {
+            description,
+            schema,
+            heap,
+            primary: Arc::new(primary),
+            pages,
+            is_left_out: old.is_left_out,
+        })
     }
 
     /// As [`indexes::collect`], with its progress told.
@@ -415,6 +425,9 @@ impl RedoTable {
     pub fn redo(&self, at: At, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
         if let Some(pages) = &self.pages {
             return self.redo_in_pages(pages, at, record, scratch);
+        }
+        if self.is_left_out {
+            return Ok(true);
         }
         let lsn = at.lsn;
         let segments = self.heap.segments();

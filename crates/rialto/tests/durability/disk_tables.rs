@@ -10,8 +10,10 @@ use crate::common::disk_tables::{
 use crate::common::seeds::for_a_while;
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Open, Random};
 use rialto::recovery::check;
-use rialto::row::Value;
-use rialto::{Checkpointing, Database, Error, Logging, Options, Residence, TableDef, Transaction};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{
+    Action, Checkpointing, Database, Error, Logging, Options, Procedure, Residence, TableDef, Transaction,
+};
 
 fn history(seed: u64) {
     let mut random = Random::new(seed);
@@ -612,4 +614,92 @@ fn a_table_of_long_rows_moves_through_a_small_cache() {
         db.transact(|tx| tx.set_residence("on_disk", residence)).unwrap();
         assert_same(&contents(&db), &model, &format!("{residence:?}"));
     }
+}
+
+/// The log has a call, of an opening that logged calls. Recovery goes on with a replay behind it, and rows of a disk-resident table
+/// that come there have their entries in its indexes.
+#[test]
+fn rows_of_a_disk_resident_table_behind_a_call_have_their_entries() {
+    let add = Action::exclusive("in_memory", |tx, arguments, _| {
+        let id = Value::Int4(arguments.get(0)?);
+        tx.insert(arguments.table()?, &[id.clone(), Value::Int4(0), id, Value::Text("called".to_owned())])
+    });
+    let add = Procedure::new("add", [ColumnType::Int4], add.by_argument(0)).deterministic(1);
+    let options = |logging| Options { logging, procedures: vec![add.clone()], ..quiet() };
+    let disk = FaultyDisk::new(21);
+    let db = Database::open_on(disk.clone(), options(Logging::Transaction)).unwrap();
+    db.transact(|tx| tx.create_table(&definition("in_memory")).map(drop)).unwrap();
+    db.call("add", &[Value::Int4(1)]).unwrap();
+    db.close().unwrap();
+
+    let db = Database::open_on(disk.clone(), options(Logging::Value)).unwrap();
+    assert_eq!(db.recovery().unwrap().calls, 1, "the test's own premise");
+    db.transact(|tx| tx.create_table(&definition("on_disk")).map(drop)).unwrap();
+    let table = db.table("on_disk").unwrap();
+    let row = |id| [Value::Int4(id), Value::Int4(id % 5), Value::Int4(id), Value::Text("x".to_owned())];
+    for id in 0..50 {
+        db.transact(|tx| tx.insert(&table, &row(id))).unwrap();
+    }
+    // A table that the replay has had in memory goes to the disk.
+    db.transact(|tx| tx.set_residence("in_memory", Residence::Disk)).unwrap();
+    let moved = db.table("in_memory").unwrap();
+    db.transact(|tx| tx.insert(&moved, &row(2))).unwrap();
+    let model = contents(&db);
+    disk.kill();
+    drop(db);
+    let db = Database::open_on(disk.restart(), options(Logging::Value)).unwrap();
+    assert_same(&contents(&db), &model, "opened");
+    for (name, code) in [("on_disk", 7), ("in_memory", 2)] {
+        let table = db.table(name).unwrap();
+        let twice = [Value::Int4(900), Value::Int4(0), Value::Int4(code), Value::Text(String::new())];
+        let twice = db.transact(|tx| tx.insert(&table, &twice));
+        assert!(matches!(twice, Err(Error::DuplicateKey { .. })), "{name}: {twice:?}");
+    }
+}
+
+/// Rows keep their hidden numbers when their table gets a primary key, whose values are no numbers of rows.
+#[test]
+fn the_highest_primary_key_is_no_row_number() {
+    for from in [Residence::Disk, Residence::Memory] {
+        let disk = FaultyDisk::new(22);
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        db.transact(|tx| {
+            let columns = vec![Column::new("id", ColumnType::Int8)];
+            let table = tx.create_table(&TableDef::new("t", columns).with_residence(from))?;
+            tx.insert(&table, &[Value::Int8(i64::MAX)])?;
+            tx.add_primary_key("t", &["id"])?;
+            tx.set_residence("t", Residence::Disk)
+        })
+        .unwrap();
+        disk.kill();
+        drop(db);
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        let table = db.table("t").unwrap();
+        db.transact(|tx| tx.insert(&table, &[Value::Int8(5)])).unwrap();
+        assert_eq!(table.rows_estimate(), 2);
+    }
+}
+
+/// What can be opened can be checked, with the same memory.
+#[test]
+fn a_load_that_is_larger_than_memory_is_checked() {
+    const ROWS: i32 = 60_000;
+    let disk = FaultyDisk::new(23);
+    let options = Options { page_bytes: 4096, write_set_bytes_max: 1 << 20, ..quiet() };
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef { indexes: Vec::new(), ..definition("on_disk") })?;
+        let text = || Value::Text("x".repeat(200));
+        (0..ROWS)
+            .try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0), Value::Int4(id), text()]))
+    })
+    .unwrap();
+    disk.crash();
+    drop(db);
+    let disk = disk.restart();
+    let as_disk: Arc<dyn Disk> = disk.clone();
+    let report = check::check(&as_disk, options.memory_bytes, 2).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let db = Database::open_on(disk, options).unwrap();
+    assert_eq!(db.table("on_disk").unwrap().rows_estimate(), ROWS as u64);
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::ids::Lsn;
 use crate::io::{FaultKind, FaultyDisk, MemoryDisk, Processor, SimulatedDisk};
 use crate::store::paged::page_access::PageAccess;
+use crate::store::paged::page_backup::PagesHeld;
 use crate::store::tree::Admit;
 
 fn options() -> PageOptions {
@@ -50,6 +51,30 @@ fn tables_are_made_beside_each_other_on_a_simulated_disk() {
         return run.join().unwrap();
     }
     panic!("the second thread hangs");
+}
+
+/// The same beside a backup, whose cut waits for the table.
+#[test]
+fn a_backup_begins_beside_a_table_that_is_made_on_a_simulated_disk() {
+    let (tells, ended) = mpsc::channel();
+    let run = thread::spawn(move || {
+        let (processor, hands) = Processor::new(Duration::ZERO);
+        let clock = Clock::from(hands.clone());
+        let disk = SimulatedDisk::named("charm", MemoryDisk::new(), clock.clone()).unwrap();
+        let tables = DiskTables::new(disk, 1, PageOptions { clock, ..options() });
+        let makes = || drop(tables.make(HeapId(1), &[]).unwrap());
+        let backs_up = || {
+            if let Some(mut backup) = tables.begin_backup(PagesHeld::All) {
+                backup.cut(|cut| cut());
+            }
+        };
+        processor.run(&hands, vec![Box::new(makes), Box::new(backs_up)], || ());
+        tells.send(()).unwrap();
+    });
+    if ended.recv_timeout(Duration::from_secs(60)) != Err(mpsc::RecvTimeoutError::Timeout) {
+        return run.join().unwrap();
+    }
+    panic!("the backup hangs");
 }
 
 const ROWS: u32 = 5_000;
