@@ -21,7 +21,7 @@ thread_local! {
 /// The ring of a thread.
 enum ThreadsRing {
     Untried,
-    Made(IoUring),
+    Made(Box<IoUring>),
     /// The system gives none, or forbids the one that it gave. It is not asked again.
     Refused,
 }
@@ -34,7 +34,8 @@ type Outcomes = Vec<io::Result<usize>>;
 pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
     RING.with_borrow_mut(|threads| {
         if matches!(threads, ThreadsRing::Untried) {
-            *threads = IoUring::new(AT_ONCE as u32).map_or(ThreadsRing::Refused, ThreadsRing::Made);
+            let made = IoUring::new(AT_ONCE as u32);
+            *threads = made.map_or(ThreadsRing::Refused, |ring| ThreadsRing::Made(Box::new(ring)));
         }
         let ThreadsRing::Made(ring) = threads else { return None };
         let mut outcomes = Vec::with_capacity(writes.len());
