@@ -308,7 +308,8 @@ fn tables_on_disk_end_consistent_and_their_pages_are_counted() {
         assert!(number(&json, "misprefetches") <= held, "{json}");
     }
     let json = json(&succeeds(run(&["--engine", "data-oriented"])));
-    assert_eq!((at(&json, "consistent"), at(&json, "conversions")), (&Json::from(true), &Json::Null));
+    assert_eq!(at(&json, "consistent"), &Json::from(true));
+    assert!(number(&json, "conversions") > 0.0, "{json}");
     assert!(number(&json, "hit_ratio") < 0.999, "{json}");
     let refused = bench(&["tpcb", "--accounts", "60000", "--scale", "20", "--data", directory.name()]);
     assert_eq!(refused.status.code(), Some(3));

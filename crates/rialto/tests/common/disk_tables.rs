@@ -13,6 +13,9 @@ use super::engines;
 
 const KEYS: u64 = 60;
 
+/// Rows of loads have keys from here on, which other rows do not have.
+const LOADED: i32 = 2_000;
+
 /// The rows of a table by their keys: group, unique code, text.
 pub type TableModel = BTreeMap<i32, (i32, i32, String)>;
 
@@ -121,7 +124,7 @@ fn load(
     random: &mut Random,
     rows: &mut TableModel,
 ) -> Result<(), Error> {
-    let first = if rows.is_empty() { 1_000 } else { rows.keys().max().unwrap().max(&1_000) + 1 };
+    let first = rows.keys().max().map_or(LOADED, |last| LOADED.max(last + 1));
     for key in first..first + 200 + random.below(300) as i32 {
         let (part, length) = (random.below(5) as i32, if random.chance(1, 50) { 30_000 } else { 20 });
         let text = "y".repeat(random.below(length) as usize);
@@ -200,7 +203,7 @@ fn load_without_key(
     random: &mut Random,
     rows: &mut TableModel,
 ) -> Result<(), Error> {
-    for key in 1_000..1_000 + random.below(600) as i32 {
+    for key in LOADED..LOADED + random.below(600) as i32 {
         let text = "z".repeat(random.below(60) as usize);
         tx.insert(table, &[Value::Int4(key), Value::Int4(1), Value::Int4(key), Value::Text(text.clone())])?;
         rows.insert(key, (1, key, text));
@@ -246,7 +249,18 @@ pub fn assert_same(found: &Model, expected: &Model, about: &str) {
     for name in NAMES {
         let keys = |model: &Model| model.get(name).map(|rows| rows.keys().copied().collect::<Vec<_>>());
         assert_eq!(keys(found), keys(expected), "{about}: keys of {name}");
-        assert!(found.get(name) == expected.get(name), "{about}: rows of {name}");
+        let rows = |model: &Model| model.get(name).cloned().unwrap_or_default();
+        for ((key, found), expected) in rows(found).iter().zip(rows(expected).values()) {
+            let short = |(part, code, text): &(i32, i32, String)| {
+                (*part, *code, text.len(), text.get(..1).map(str::to_owned))
+            };
+            assert!(
+                found == expected,
+                "{about}: row {key} of {name}: {:?}, expected {:?} (part, code, length of the text, its first letter)",
+                short(found),
+                short(expected)
+            );
+        }
     }
 }
 
