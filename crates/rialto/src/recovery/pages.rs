@@ -211,7 +211,7 @@ impl Builder<'_> {
         let schema = table.schema.with_indexes(known)?;
         let in_pages = pages.table.with_secondaries(secondaries);
         in_pages.discard_other_indexes();
-        // Numbers of rows in a table with a key tell its rows not apart.
+        // The hidden row number is the key only where the table has no other.
         let is_keyed = table.schema.primary_key().is_some();
         let highest = if description.numbered && !is_keyed { last_row_number(&pages.table)? } else { 0 };
         Ok(TableVersion::new(TableParts {

@@ -1,5 +1,6 @@
 //! Builds an index over the existing rows of a table, for CREATE INDEX and ADD PRIMARY KEY, as the transaction sees
-//! them. The entries go through [`IndexEntries`], of a disk-resident table by [`IndexBuild`]. Between short steps the statement checks for a cancel and a time-out.
+//! them. The entries go through [`IndexEntries`], those of a disk-resident table through [`IndexBuild`]. Between short steps the
+//! statement checks for a cancel and a time-out.
 
 use super::context::Context;
 use crate::commit::write_set::CurrentLocation;
