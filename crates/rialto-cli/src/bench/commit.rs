@@ -95,6 +95,7 @@ fn run_on_disk(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), RunErr
                         log_writes: sequences.log().write_path().caching,
                         log_bytes: window.log_bytes_per_commit().unwrap_or(PACKET_BYTES as f64),
                         bank: None,
+                        pages: None,
                         time,
                     };
                     let limits = limits::measure(&*scratch.disk, &beside)

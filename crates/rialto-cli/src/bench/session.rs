@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rialto::engine::servers::TransactionServerStats;
-use rialto::io::{Caching, Clock, Disk, FileDisk, MemoryDisk, Processor, SimulatedDisk};
+use rialto::io::{Caching, Clock, Disk, FileDisk, MemoryDisk, Open, Processor, SimulatedDisk};
 use rialto::recovery::RecoveryReport;
 use rialto::{Background, Checkpointing, Database, LockGrain, Metrics, Options};
 use rialto_measure::RunError;
@@ -16,7 +16,7 @@ use rialto_measure::driver::virtual_machine::VirtualMachine;
 use rialto_measure::driver::{Load, Observer, Outcome, ServersSetting};
 use rialto_measure::growth::{self, Room};
 use rialto_measure::interrupt;
-use rialto_measure::limits::{self, Beside, Limits};
+use rialto_measure::limits::{self, Beside, Limits, PageMix};
 use rialto_measure::machine::{Machine, memory_available};
 use rialto_measure::report::{Measured, Setting, median, write_json, write_part};
 use rialto_measure::text::{say, seconds, thousands};
@@ -33,6 +33,8 @@ const PEAK_WINDOW_MAX: Duration = Duration::from_secs(5);
 /// How long a probe of `--limits` runs.
 pub const PROBE_MIN: Duration = Duration::from_millis(200);
 pub const PROBE_MAX: Duration = Duration::from_secs(3);
+/// The database's file with the images of pages.
+const PAGE_FILE: &str = "pages";
 /// What a transaction writes to the log, about, until it is measured.
 const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
 /// Copies of memory on disk: two backups.
@@ -125,6 +127,7 @@ pub fn run_on_tables<W: Audited>(
     let calibrator = Calibrator::new(device).map_err(RunError::Directory)?;
     let mut session = Session {
         args,
+        disk: disk.clone(),
         database,
         machine,
         workload,
@@ -235,6 +238,7 @@ fn open_workload<W: Audited>(opened: Result<(W, bool), ShapeError>, place: &str)
 /// A run with its database open.
 struct Session<'a, W> {
     args: &'a BenchArgs,
+    disk: Arc<dyn Disk>,
     database: Database,
     machine: Option<VirtualMachine>,
     workload: W,
@@ -465,6 +469,7 @@ impl<W: Audited> Session<'_, W> {
         let args = self.args;
         let time = (args.seconds / 2).clamp(PROBE_MIN, PROBE_MAX);
         say(&format!("measuring what bare code reaches, {} each", seconds(time)));
+        let pages = self.page_mix(measured)?;
         let beside = Beside {
             clients: args.clients,
             in_flight: args.in_flight,
@@ -472,11 +477,24 @@ impl<W: Audited> Session<'_, W> {
             waits_for_disk: args.database.durability == DurabilityName::Disk
                 && args.logging != LoggingName::None,
             log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
-            bank: self.workload.bank(),
+            bank: if pages.is_none() { self.workload.bank() } else { None },
+            pages,
             time,
         };
         limits::measure(&*self.scratch.disk, &beside)
             .map_err(|problem| RunError::Directory(format!("measuring limits: {problem}")))
+    }
+
+    /// The pages that a transaction read and wrote; `None` without tables on disk.
+    fn page_mix(&self, measured: &Measured) -> Result<Option<PageMix>, RunError> {
+        let Some((reads, writes)) = measured.pages_per_transaction() else { return Ok(None) };
+        let stats = &measured.metrics.1.pages;
+        let file = self
+            .disk
+            .open(PAGE_FILE, Open::Existing, Caching::Direct)
+            .map_err(|error| RunError::Directory(format!("measuring limits: {error}")))?;
+        let places = stats.used_bytes / stats.page_bytes;
+        Ok(Some(PageMix { file, places, page_bytes: stats.page_bytes as usize, reads, writes }))
     }
 
     fn verify(&self, before: &W::Audit) -> Result<Verdict, RunError> {

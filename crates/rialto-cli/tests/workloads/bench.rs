@@ -380,6 +380,12 @@ fn limits_stand_beside_the_runs_that_they_bound() {
         (&["--clients", "4"], &["write", "group_commit"], &["map"], &["bare write", "bare group commit"]),
         (&["--in-flight", "20"], &["map"], &["write", "group_commit"], &["bare map with log"]),
         (&["--durability", "memory"], &["map"], &["write", "group_commit"], &["bare map with log"]),
+        (
+            &["--durability", "memory", "--residence", "disk", "--cache-bytes", "2000000"],
+            &["pages"],
+            &["write", "group_commit", "map"],
+            &["bare pages"],
+        ),
     ] {
         let mut all =
             vec!["tpcb", "--accounts", "2000", "--scale", "2", "--warmup", "0.2", "--seconds", "0.4"];
@@ -396,6 +402,7 @@ fn limits_stand_beside_the_runs_that_they_bound() {
         let share = match probes.last() {
             Some(&"write") => "p50_over_write",
             Some(&"group_commit") => "share_of_group_commit",
+            Some(&"pages") => "share_of_pages",
             _ => "share_of_map",
         };
         assert!(number(&json, &format!("limits.{share}")) > 0.0, "{arguments:?}: {json}");

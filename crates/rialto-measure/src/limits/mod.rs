@@ -6,12 +6,14 @@
 //! | [`mod@write`] | one thread that writes one transaction's log bytes, syncs, and begins again |
 //! | [`group_commit`] | as many threads as clients that sleep until a writer thread has written for all of them |
 //! | [`map`] | TPC-B on plain arrays by one thread, whose log a second thread writes, with as many in flight |
+//! | [`pages`] | as many threads as clients that read pages at random, beside one that writes pages, for tables on disk |
 //!
 //! None of them has locks, an index, a checkpoint, an abort, or a way to recover: they are bounds, not peers. They run
 //! right after each window, so that a spell of the machine is likely to be the same for both.
 
 mod group_commit;
 mod map;
+mod pages;
 mod write;
 
 use std::sync::Arc;
@@ -20,12 +22,13 @@ use std::time::Duration;
 use rialto::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 use serde_json::{Value as Json, json};
 
+pub use self::pages::PageMix;
 use crate::calibrate::preallocated;
 use crate::histogram::{Latencies, Percentiles};
 use crate::text::{Table, figure, thousands, time};
 
 /// What the probes stand beside.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone)]
 pub struct Beside {
     /// Clients, each a thread.
     pub clients: u32,
@@ -39,6 +42,8 @@ pub struct Beside {
     pub log_bytes: f64,
     /// The bank, for the map; `None` where no map is asked for.
     pub bank: Option<Bank>,
+    /// The pages of tables on disk; `None` if there are none. No map is asked for then.
+    pub pages: Option<PageMix>,
     /// How long each probe runs.
     pub time: Duration,
 }
@@ -70,6 +75,8 @@ pub struct Limits {
     pub group_commit: Option<Reached>,
     /// A bare map with a log thread: for tickets, and for commits that do not wait for the disk.
     pub map: Option<Reached>,
+    /// Bare reads and writes of pages: for tables on disk.
+    pub pages: Option<Reached>,
 }
 
 /// Runs the probes that apply.
@@ -86,6 +93,7 @@ pub fn measure(disk: &dyn Disk, beside: &Beside) -> Result<Limits, String> {
         write: if blocking { run(write::run)? } else { None },
         group_commit: if blocking && beside.clients > 1 { run(group_commit::run)? } else { None },
         map: if blocking || beside.bank.is_none() { None } else { run(map::run)? },
+        pages: beside.pages.as_ref().map(|mix| pages::run(disk, mix, beside)).transpose()?,
     })
 }
 
@@ -105,10 +113,12 @@ impl Limits {
             "write": reached(&self.write),
             "group_commit": reached(&self.group_commit),
             "map": reached(&self.map),
+            "pages": reached(&self.pages),
             "p50_over_write": shares.p50_over_write,
             "p99_over_write": shares.p99_over_write,
             "share_of_group_commit": shares.of_group_commit,
             "share_of_map": shares.of_map,
+            "share_of_pages": shares.of_pages,
         })
     }
 
@@ -131,6 +141,7 @@ impl Limits {
         for (name, probe, share) in [
             ("bare group commit", &self.group_commit, shares.of_group_commit),
             ("bare map with log", &self.map, shares.of_map),
+            ("bare pages", &self.pages, shares.of_pages),
         ] {
             if let Some(probe) = probe {
                 let share = figure(share);
@@ -151,6 +162,7 @@ impl Limits {
             p99_over_write: over_write(|all| all.p99_us),
             of_group_commit: share(&self.group_commit),
             of_map: share(&self.map),
+            of_pages: share(&self.pages),
         }
     }
 }
@@ -166,6 +178,8 @@ pub struct Shares {
     pub of_group_commit: Option<f64>,
     /// The same of the bare map's.
     pub of_map: Option<f64>,
+    /// The same of bare pages'.
+    pub of_pages: Option<f64>,
 }
 
 /// A preallocated file that is written around and around, as log files are used again.
@@ -226,6 +240,7 @@ mod tests {
             log_writes: Caching::Direct,
             log_bytes: 250.0,
             bank: Some(Bank { branches: 2, accounts: 1_000 }),
+            pages: None,
             time: Duration::from_millis(200),
         }
     }
@@ -268,13 +283,41 @@ mod tests {
     }
 
     #[test]
+    fn bare_pages_are_as_many_as_the_transactions_read_and_wrote() {
+        const PAGE_BYTES: usize = 4096;
+        let disk = slow_disk();
+        let file = preallocated(&*disk, "pages", 64 * PAGE_BYTES as u64).unwrap();
+        let per_s = |reads, writes| {
+            let mix = PageMix { file: file.clone(), places: 64, page_bytes: PAGE_BYTES, reads, writes };
+            let beside = Beside { bank: None, pages: Some(mix), ..beside(2, 1, false) };
+            let limits = measure(&*disk, &beside).unwrap();
+            assert!(limits.map.is_none());
+            limits.pages.unwrap().per_s
+        };
+        // As above: five times.
+        let pays = || {
+            let (few, many) = (per_s(0.25, 0.0), per_s(2.0, 0.0));
+            let (few_writes, many_writes) = (per_s(0.0, 1.0), per_s(0.0, 8.0));
+            println!("{few} over {many}, {few_writes} over {many_writes}");
+            few > 3.0 * many && few_writes > 3.0 * many_writes
+        };
+        assert!((0..5).any(|_| pays()));
+    }
+
+    #[test]
     fn shares_are_of_the_limits() {
         let all = |p50_us| Percentiles { p50_us, p99_us: 2.0 * p50_us, p999_us: p50_us, max_us: p50_us };
         let probe = |per_s| Some(Reached { per_s, latency: Some(all(50.0)) });
-        let limits = Limits { write: probe(1_000.0), group_commit: probe(10_000.0), map: None };
+        let limits = Limits {
+            write: probe(1_000.0),
+            group_commit: probe(10_000.0),
+            map: None,
+            pages: probe(14_000.0),
+        };
         let shares = limits.shares(7_000.0, Some(all(55.0)));
         assert_eq!((shares.p50_over_write, shares.p99_over_write), (Some(1.1), Some(1.1)));
         assert_eq!((shares.of_group_commit, shares.of_map), (Some(0.7), None));
+        assert_eq!(shares.of_pages, Some(0.5));
         let json = limits.json(7_000.0, None);
         assert_eq!(json.get("share_of_group_commit").and_then(Json::as_f64), Some(0.7));
         assert_eq!(json.get("map"), Some(&Json::Null));

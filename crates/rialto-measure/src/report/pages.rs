@@ -62,6 +62,12 @@ impl Measured {
         })
     }
 
+    /// How many pages were read, and how many written, for each transaction; `None` without tables on disk.
+    pub fn pages_per_transaction(&self) -> Option<(f64, f64)> {
+        let transactions = self.outcome.committed().max(1) as f64;
+        self.pages().map(|pages| (pages.reads as f64 / transactions, pages.writes as f64 / transactions))
+    }
+
     /// The part of the waits for locks in which others waited for the disk; `None` if there was no wait, or no table on disk.
     pub(super) fn lock_wait_for_disk_share(&self) -> Option<f64> {
         let waited = self.grown(|metrics| metrics.locks.wait_ns);

@@ -247,14 +247,15 @@ impl BenchArgs {
         } else if let Some(option) = SERVER_OPTIONS.iter().find(|name| self.given.has(name)) {
             return Err(format!("--{option} does not apply to {name}; available: card"));
         }
-        let has_bare_map = matches!(self.workload, WorkloadName::Tpcb | WorkloadName::Commit);
+        let has_bound = matches!(self.workload, WorkloadName::Tpcb | WorkloadName::Commit)
+            || self.residence == ResidenceName::Disk;
         if self.limits
-            && !has_bare_map
+            && !has_bound
             && (self.in_flight > 1 || self.database.durability == DurabilityName::Memory)
         {
             return Err(format!(
                 "--limits does not apply to {name} with tickets or --durability memory: the bare map with a log runs TPC-B; \
-                 available: --in-flight 1 --durability disk"
+                 available: --in-flight 1 --durability disk, --residence disk"
             ));
         }
         Ok(())

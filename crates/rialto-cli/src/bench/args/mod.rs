@@ -168,7 +168,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// After each window, measure what bare code reaches with the same log bytes: a write and its sync, a group
-    /// commit, or a map whose log a second thread writes
+    /// commit, or a map whose log a second thread writes; with --residence disk also with the same reads and writes of
+    /// pages
     #[arg(long)]
     pub limits: bool,
     /// Compare with the same run with these options changed ('--clients 1'). The two sides run in pairs and take
