@@ -381,7 +381,7 @@ fn limits_stand_beside_the_runs_that_they_bound() {
         (&["--in-flight", "20"], &["map"], &["write", "group_commit"], &["bare map with log"]),
         (&["--durability", "memory"], &["map"], &["write", "group_commit"], &["bare map with log"]),
         (
-            &["--durability", "memory", "--residence", "disk", "--cache-bytes", "2000000"],
+            &["--durability", "memory", "--residence", "disk", "--cache-bytes", "4194304"],
             &["pages"],
             &["write", "group_commit", "map"],
             &["bare pages"],

@@ -34,7 +34,7 @@ use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Moment, Open, 
 use crate::store::Consistency;
 use crate::store::memory::image::{backup_name, seed_of};
 use crate::store::memory::segments::Copy;
-use crate::store::paged::PageCheckpoint;
+use crate::store::paged::{DiskTables, PageCheckpoint};
 
 /// How often the thread checks whether a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -347,13 +347,14 @@ impl Checkpointer {
         let pressing = log_bytes > self.options.log_bytes_due();
         let plan = self.readiness.look(now, &*self.source, &*self.disk, redo_start);
         let room_wanted = self.room_wanted.load(Ordering::SeqCst);
-        if room_wanted || log_bytes > self.options.log_bytes_pressing() {
+        let places_wanted = self.source.disk_tables().is_some_and(DiskTables::wants_checkpoint);
+        if room_wanted || places_wanted || log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
         // The first interval counts from the opening.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
         let due = plan.map_or(rested, |plan| plan.begin);
-        pressing || room_wanted || due && self.source.place() >= redo_start
+        pressing || room_wanted || places_wanted || due && self.source.place() >= redo_start
     }
 
     fn run(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {

@@ -10,7 +10,7 @@ use super::prepared::Prepared;
 use super::procedure::{Arguments, Outputs};
 use super::table_action::TableAction;
 use crate::error::Result;
-use crate::row::{Value, WhichIndex};
+use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 
@@ -183,7 +183,19 @@ pub(super) fn bind<'a>(
 /// Prefetches the rows and entries that actions name by their whole keys. Their bodies get what is found of these in
 /// the indexes.
 pub(super) fn prefetch(context: &mut Context, actions: &[BoundAction<'_>]) {
-    context.prefetch(actions.iter().filter_map(BoundAction::on_table).filter_map(TableAction::point));
+    context.prefetch(points(actions));
+}
+
+/// In a fetch stage: reads the pages of these rows and entries side by side, before the actions run one by one.
+///
+/// # Errors
+/// As [`Context::fetch_together`].
+pub(super) fn fetch_pages(context: &mut Context, actions: &[BoundAction<'_>]) -> Result<()> {
+    context.fetch_together(points(actions))
+}
+
+fn points<'a>(actions: &'a [BoundAction<'_>]) -> impl Iterator<Item = (u32, WhichIndex, &'a Key)> {
+    actions.iter().filter_map(BoundAction::on_table).filter_map(TableAction::point)
 }
 
 /// Whether one of them is a plain closure, which may do anything.

@@ -112,6 +112,12 @@ pub trait File: Send + Sync + Debug {
     /// Fills `buffer` from `offset`. An `UnexpectedEof` error if the file ends before.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()>;
 
+    /// Fills each of these buffers from its offset, in any order, or side by side. The error is that of one of the reads; the buffers
+    /// may have any content then. Without a buffer this does nothing.
+    fn read_each(&self, reads: &mut [(u64, &mut [u8])]) -> DiskResult<()> {
+        reads.iter_mut().try_for_each(|(offset, buffer)| self.read_at(buffer, *offset))
+    }
+
     /// Writes all of `buffer` at `offset`; the file grows if it ends before. After an error any part may have been
     /// written.
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()>;

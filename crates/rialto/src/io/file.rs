@@ -403,6 +403,20 @@ impl File for OsFile {
     }
 
     #[cfg(feature = "io-uring")]
+    fn read_each(&self, reads: &mut [(u64, &mut [u8])]) -> DiskResult<()> {
+        reads.iter().for_each(|(offset, buffer)| assert_aligned(self.caching, buffer, *offset));
+        let made = if reads.len() > 1 { super::ring::read_each(self.file.as_fd(), reads) } else { None };
+        for (nth, (offset, buffer)) in reads.iter_mut().enumerate() {
+            match made.as_ref().map(|made| &made[nth]) {
+                Some(Ok(bytes)) if *bytes == buffer.len() => {}
+                // Not read in full, failed, or not tried: it is made again, which also reports the error.
+                _ => self.read_at(buffer, *offset)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "io-uring")]
     fn write_each(&self, writes: &[(u64, &[u8])]) -> DiskResult<()> {
         writes.iter().for_each(|(offset, buffer)| assert_aligned(self.caching, buffer, *offset));
         let made = if writes.len() > 1 { super::ring::write_each(self.file.as_fd(), writes) } else { None };

@@ -35,6 +35,8 @@ mod simulated;
 mod thread_number;
 mod transfer;
 mod virtual_clock;
+#[cfg(test)]
+pub(crate) mod watched;
 
 #[cfg(test)]
 mod conformance;

@@ -1,4 +1,4 @@
-//! [`write_each`]: several writes of one thread at a time, by io_uring.
+//! [`write_each`] and [`read_each`]: several writes, or reads, of one thread at a time, by io_uring.
 //!
 //! One system call hands all of them to the device, which works on them side by side. Where the system has no io_uring, or
 //! forbids it, they are made one after the other.
@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
-/// The most writes that are in progress at a time.
+/// The most transfers that are in progress at a time.
 const AT_ONCE: usize = 64;
 
 thread_local! {
@@ -26,24 +26,53 @@ enum ThreadsRing {
     Refused,
 }
 
-/// What has become of writes: for each how many bytes were written, or the error.
+/// What has become of transfers: for each how many bytes were written or read, or the error.
 type Outcomes = Vec<io::Result<usize>>;
 
 /// Makes these writes, of bytes to offsets of a file, side by side. Any may be cut short. `None`: some or all are not made, since the
 /// system has no ring for this thread.
 pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
+    let file = types::Fd(file.as_raw_fd());
+    let entry = |(offset, bytes): &(u64, &[u8])| {
+        opcode::Write::new(file, bytes.as_ptr(), length_of(bytes)).offset(*offset).build()
+    };
+    // SAFETY: the file and the buffers are borrowed until the call returns.
+    unsafe { transfer_each(writes.iter().map(entry)) }
+}
+
+/// Makes these reads, from offsets of a file, side by side, in the same way.
+pub(super) fn read_each(file: BorrowedFd<'_>, reads: &mut [(u64, &mut [u8])]) -> Option<Outcomes> {
+    let file = types::Fd(file.as_raw_fd());
+    let entry = |(offset, buffer): &mut (u64, &mut [u8])| {
+        opcode::Read::new(file, buffer.as_mut_ptr(), length_of(buffer)).offset(*offset).build()
+    };
+    // SAFETY: the file is borrowed until the call returns, and so are the buffers, for this function alone.
+    unsafe { transfer_each(reads.iter_mut().map(entry)) }
+}
+
+fn length_of(buffer: &[u8]) -> u32 {
+    u32::try_from(buffer.len()).expect("no transfer has four gigabytes")
+}
+
+/// Makes the transfers of these entries.
+///
+/// # Safety
+/// The file and the buffers of each stay as they are until this returns; the buffer of a read is not used by others meanwhile.
+unsafe fn transfer_each(entries: impl ExactSizeIterator<Item = squeue::Entry>) -> Option<Outcomes> {
     RING.with_borrow_mut(|threads| {
         if matches!(threads, ThreadsRing::Untried) {
             let made = IoUring::new(AT_ONCE as u32);
             *threads = made.map_or(ThreadsRing::Refused, |ring| ThreadsRing::Made(Box::new(ring)));
         }
         let ThreadsRing::Made(ring) = threads else { return None };
-        let mut outcomes = Vec::with_capacity(writes.len());
-        for some in writes.chunks(AT_ONCE) {
-            match write_some(ring, file, some) {
+        let mut outcomes = Vec::with_capacity(entries.len());
+        let mut entries = entries.peekable();
+        while entries.peek().is_some() {
+            // SAFETY: by the caller.
+            match unsafe { transfer_some(ring, entries.by_ref().take(AT_ONCE)) } {
                 Some(made) => outcomes.extend(made),
                 None => {
-                    // What was queued must not be submitted with later writes.
+                    // What was queued must not be submitted with later transfers.
                     *threads = ThreadsRing::Refused;
                     return None;
                 }
@@ -53,7 +82,7 @@ pub(super) fn write_each(file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Optio
     })
 }
 
-/// Aborts the process if this is dropped with writes in progress, because the kernel still reads their buffers.
+/// Aborts the process if this is dropped with transfers in progress, because the kernel still uses their buffers.
 struct InProgress(usize);
 
 impl Drop for InProgress {
@@ -71,29 +100,33 @@ fn is_for_now(error: &io::Error) -> bool {
         .any(|now| error.raw_os_error() == Some(now.raw_os_error()))
 }
 
-/// `None`: the ring takes no writes; it has those that were queued, and is not to be used again.
-fn write_some(ring: &mut IoUring, file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> Option<Outcomes> {
-    for (nth, (offset, bytes)) in writes.iter().enumerate() {
-        let length = u32::try_from(bytes.len()).expect("no write has four gigabytes");
-        let write = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), length)
-            .offset(*offset)
-            .build()
-            .user_data(nth as u64);
-        // SAFETY: the buffer and the file stay as they are until the write has ended, which this function waits for.
-        unsafe { ring.submission().push(&write) }.expect("the queue has room for as many");
+/// `None`: the ring takes no transfers; it has those that were queued, and is not to be used again.
+///
+/// # Safety
+/// As [`transfer_each`].
+unsafe fn transfer_some(
+    ring: &mut IoUring,
+    entries: impl Iterator<Item = squeue::Entry>,
+) -> Option<Outcomes> {
+    let mut count = 0;
+    for entry in entries {
+        // SAFETY: the buffer and the file stay as they are until the transfer has ended, which this function waits for.
+        unsafe { ring.submission().push(&entry.user_data(count as u64)) }
+            .expect("the queue has room for as many");
+        count += 1;
     }
-    let mut in_progress = InProgress(writes.len());
-    let mut outcomes: Outcomes = writes.iter().map(|_| Ok(0)).collect();
+    let mut in_progress = InProgress(count);
+    let mut outcomes: Outcomes = (0..count).map(|_| Ok(0)).collect();
     while in_progress.0 > 0 {
         match ring.submit_and_wait(in_progress.0) {
             Ok(_) => {}
             Err(error) if is_for_now(&error) => std::thread::yield_now(),
             // None has begun: the system forbids what it gave before.
-            Err(_) if in_progress.0 == writes.len() && ring.submission().len() == writes.len() => {
+            Err(_) if in_progress.0 == count && ring.submission().len() == count => {
                 in_progress.0 = 0;
                 return None;
             }
-            Err(error) => panic!("a ring with writes in progress fails: {error}"),
+            Err(error) => panic!("a ring with transfers in progress fails: {error}"),
         }
         for ended in ring.completion() {
             let outcome = match ended.result() {

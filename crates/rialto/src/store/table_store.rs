@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::memory::load_file::RowsToLoadFile;
 use super::memory::{BodyWords, LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
-use super::paged::{PageAccess, PagedIndex, PagedTable};
+use super::paged::{KeyAhead, PageAccess, PagedIndex, PagedTable};
 use super::tree::{Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy};
 use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
@@ -237,6 +237,14 @@ impl TableStore {
     pub fn prefetch(&self, location: RowLocation) {
         if let TableStore::Memory(memory) = self {
             memory.segments().prefetch_head(location.into());
+        }
+    }
+
+    /// A key whose pages may be missing, for [`fetch_together`](super::paged::fetch_together).
+    pub fn key_ahead<'a>(&'a self, which: WhichIndex, key: &'a [u8]) -> Option<KeyAhead<'a>> {
+        match self {
+            TableStore::Memory(_) => None,
+            TableStore::Pages(pages) => Some(pages.key_ahead(which, key)),
         }
     }
 

@@ -1,8 +1,14 @@
 //! Rows whose keys are known ahead are prefetched together ([`Storage::prefetch`](crate::store::Storage::prefetch)).
 
+use smallvec::SmallVec;
+
 use super::context::Context;
 use super::transaction::Transaction;
+use crate::catalog::Residence;
+use crate::error::Result;
+use crate::isolate::LockMode;
 use crate::row::{IntoKey, Key, WhichIndex};
+use crate::store::paged::fetch_together;
 use crate::store::{Found, Prefetched, TOGETHER, Table};
 use crate::unlikely::unlikely;
 
@@ -11,13 +17,18 @@ impl Transaction<'_> {
     /// transaction uses them one by one.
     ///
     /// A lookup in a large table waits for memory three or four times. Separate lookups wait one after another;
-    /// prefetching overlaps their waits. Small tables (an index of at most 252 leaves) are skipped.
+    /// prefetching overlaps their waits. Small tables (an index of at most 252 leaves) are skipped. Of a disk-resident table it reads the
+    /// pages that are not in memory side by side, 16 at a time, under a lock on the table by intention, and waits for the disk, unless the run is to end at the first page that is missing
+    /// ([`TwoStage::Otste`](crate::TwoStage)).
     ///
-    /// It returns no row, takes no lock and changes only the time of later operations: the first lookups of up to 64 of
+    /// It returns no row, takes no lock on a row and changes only the time of later operations: the first lookups of up to 64 of
     /// the keys go on from what was found in the index, if that has not changed since. A key of the wrong type, and a
     /// handle of another database or opening, are skipped; the operation that uses them reports the error.
     pub fn prefetch<K: IntoKey>(&mut self, table: &Table, keys: impl IntoIterator<Item = K>) {
         let context = self.context();
+        if unlikely(context.core.has_stages()) && table.residence() == Residence::Disk {
+            return context.prefetch_pages(table, keys);
+        }
         let Ok(slot) = context.find_table(table) else { return };
         let Context { core, tables, prefetched, .. } = context;
         let version = tables.at(slot);
@@ -65,6 +76,46 @@ impl Context {
         let far = keys.map(|(slot, which, key)| (&tables.at(slot).store, which, key));
         let mut far = far.filter(|(store, which, _)| store.is_far(*which)).fuse();
         while core.storage.prefetch(&mut far, prefetched) == TOGETHER {}
+    }
+
+    /// Reads the pages of these keys that are not in memory, side by side. What goes wrong here shows again where a key is used.
+    fn prefetch_pages<K: IntoKey>(&mut self, table: &Table, keys: impl IntoIterator<Item = K>) {
+        if !self.page_access.reads() {
+            return;
+        }
+        // Under a lock, since the trees of a table that is dropped are freed.
+        let Ok(slot) = self.use_table(table, LockMode::IntentShared) else { return };
+        let Context { tables, page_access, .. } = self;
+        let version = tables.at(slot);
+        let shape = version.schema.key_shape(WhichIndex::Primary);
+        let encode = |key: K| {
+            let mut encoded = Key::new();
+            key.encode_into(shape, &mut encoded).is_ok().then_some(encoded)
+        };
+        let mut keys = keys.into_iter().filter_map(encode).fuse();
+        loop {
+            let together: SmallVec<[Key; TOGETHER]> = keys.by_ref().take(TOGETHER).collect();
+            let ahead = together.iter().filter_map(|key| version.store.key_ahead(WhichIndex::Primary, key));
+            if together.is_empty() || fetch_together(page_access, ahead).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// In a fetch stage: reads the pages that these keys of indexes lead to, side by side.
+    ///
+    /// # Errors
+    /// Those of the disk; and if the stage gives up, because it may not keep so many pages.
+    #[cold]
+    pub fn fetch_together<'k>(
+        &mut self,
+        keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>,
+    ) -> Result<()> {
+        let Context { tables, page_access, .. } = self;
+        fetch_together(
+            page_access,
+            keys.filter_map(|(slot, which, key)| tables.at(slot).store.key_ahead(which, key)),
+        )
     }
 
     /// Looks the key in `self.key`, or another one, up in an index of a table: what was prefetched of it, or else by a

@@ -10,6 +10,7 @@ mod group_commit;
 mod hung_disk;
 mod interleavings;
 mod logging;
+mod page_space;
 mod random_hangs;
 mod stale_sectors;
 mod virtual_time;

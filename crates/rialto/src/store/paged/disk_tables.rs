@@ -284,6 +284,11 @@ impl DiskTables {
         self.state().store.as_ref().map(|store| store.stats())
     }
 
+    /// Whether a checkpoint should begin, to free places of the page file.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.state().store.as_ref().is_some_and(|store| store.wants_checkpoint())
+    }
+
     /// Begins the checkpoint of the pages, if there are any. The home block that named what the checkpoint before the last
     /// has written is retired, or `older_is_kept`.
     pub fn begin_checkpoint(&self, older_is_kept: bool) -> Option<PageCheckpoint<'_>> {

@@ -52,6 +52,10 @@ pub(super) struct FileSpace {
     cut: Option<Bits>,
     published: Bits,
     older: Bits,
+    /// Addresses that the last cut, or an earlier one, still needs, while their pages have had newer images since.
+    superseded: usize,
+    /// What it was at the cut of the checkpoint in progress.
+    superseded_at_cut: usize,
     /// No word of 64 addresses below this one has a free address.
     first_free_word: usize,
 }
@@ -100,6 +104,10 @@ impl FileSpace {
     pub fn give_back(&mut self, purpose: Purpose, address: FileAddress) {
         let was_there = self.set_of(purpose).remove(address.0);
         debug_assert!(was_there, "address {} is given back twice", address.0);
+        let is_free = self.used(address.0 as usize / 64) >> (address.0 % 64) & 1 == 0;
+        if !is_free && purpose == Purpose::Current {
+            self.superseded += 1;
+        }
         self.note_free(address);
     }
 
@@ -138,6 +146,7 @@ impl FileSpace {
     pub fn make_cut(&mut self) {
         debug_assert!(self.cut.is_none(), "one checkpoint at a time");
         self.cut = Some(self.current.clone());
+        self.superseded_at_cut = std::mem::take(&mut self.superseded);
     }
 
     /// The checkpoint in progress is complete: a home block names what it has published.
@@ -154,7 +163,13 @@ impl FileSpace {
         if let Some(cut) = self.cut.take().filter(|_| may_be_named) {
             self.older.insert_all(&cut);
         }
+        self.superseded += std::mem::take(&mut self.superseded_at_cut);
         self.first_free_word = 0;
+    }
+
+    /// How many addresses are kept for the last checkpoint, or the one before, whose pages have had newer images since its cut.
+    pub fn superseded(&self) -> usize {
+        self.superseded
     }
 
     /// How many addresses have the newest image of a page.
@@ -244,6 +259,38 @@ mod tests {
         assert_ne!(take(&mut space, Purpose::Current), of_cut);
         space.forget_older();
         assert_eq!(take(&mut space, Purpose::Current), of_cut);
+    }
+
+    #[test]
+    fn superseded_addresses_are_counted_since_the_last_cut() {
+        let mut space = FileSpace::default();
+        let addresses: Vec<_> = space.take(Purpose::Current, 100).unwrap().addresses().collect();
+        let mut left = addresses.iter();
+        let mut supersede = |space: &mut FileSpace, count| {
+            left.by_ref().take(count).for_each(|&address| space.give_back(Purpose::Current, address));
+        };
+        supersede(&mut space, 10);
+        assert_eq!(space.superseded(), 0, "no checkpoint has published them");
+        space.make_cut();
+        supersede(&mut space, 5);
+        space.publish_cut();
+        supersede(&mut space, 7);
+        assert_eq!(space.superseded(), 12);
+        assert_eq!(space.in_use() - space.current(), 12);
+        // The next checkpoint is given up.
+        space.forget_older();
+        space.make_cut();
+        assert_eq!(space.superseded(), 0);
+        supersede(&mut space, 3);
+        space.abandon_cut(false);
+        assert_eq!(space.superseded(), 15);
+        assert_eq!(space.in_use() - space.current(), 15);
+        // The one after it is not.
+        space.make_cut();
+        space.publish_cut();
+        assert_eq!((space.superseded(), space.in_use() - space.current()), (0, 15), "the older set has them");
+        space.forget_older();
+        assert_eq!(space.in_use(), space.current());
     }
 
     /// Random steps, compared with plain sets.

@@ -47,7 +47,7 @@ pub(crate) use self::page_list::{LIST_WORDS_MAX, PageList};
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
 pub(crate) use self::paged_index::PagedIndex;
-pub(crate) use self::paged_table::{EnteredInPages, LeafEnds, PagedTable};
+pub(crate) use self::paged_table::{EnteredInPages, KeyAhead, LeafEnds, PagedTable, fetch_together};
 pub(crate) use self::published::PublishedAt;
 pub(crate) use self::restored_pages::{RestoredPages, damage as page_damage};
 

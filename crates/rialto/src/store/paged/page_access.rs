@@ -142,6 +142,21 @@ impl PageAccess {
         Ok(())
     }
 
+    /// So many keys that are looked up later have missed, and so many pages were read for them.
+    pub(super) fn count_ahead(&self, misses: usize, reads: usize) {
+        let counts = self.counts.get();
+        self.counts.set(PageCounts {
+            misses: counts.misses + misses as u64,
+            reads: counts.reads + reads as u64,
+            ..counts
+        });
+    }
+
+    /// Whether what is missing is read, instead of ending the run.
+    pub fn reads(&self) -> bool {
+        self.mode.get() != PageMode::UntilMiss
+    }
+
     /// It got a place for a page; `waited` says whether it had to wait until another page was written.
     pub(super) fn get_room(&self, waited: bool) {
         let counts = self.counts.get();

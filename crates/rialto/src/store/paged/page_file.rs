@@ -14,7 +14,7 @@ use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, File
 pub(crate) const PAGE_FILE: &str = "pages";
 
 /// The file grows by this many bytes at a time, or by a sixteenth of its length if that is more.
-const GROWTH_BYTES: u64 = 4 << 20;
+pub(super) const GROWTH_BYTES: u64 = 4 << 20;
 
 /// The page file: any number of threads read and write in it.
 pub(super) struct PageFile {
@@ -89,11 +89,29 @@ impl PageFile {
         buffer: &mut AlignedBuffer,
         damage: impl Fn(&[u8]) -> Option<String>,
     ) -> Result<()> {
-        let offset = self.offset(saved.address);
         let call = self.begin_call()?;
-        self.file.read_at(buffer, offset)?;
+        self.file.read_at(buffer, self.offset(saved.address))?;
         drop(call);
-        let damaged = image::check(buffer, page, saved.stamp, self.seed).err().or_else(|| damage(buffer));
+        self.check(page, saved, buffer, damage)
+    }
+
+    /// Reads images, side by side. None is checked.
+    pub fn read_each<'a>(&self, images: impl Iterator<Item = (Saved, &'a mut AlignedBuffer)>) -> Result<()> {
+        let mut reads: Vec<(u64, &mut [u8])> =
+            images.map(|(saved, buffer)| (self.offset(saved.address), &mut **buffer)).collect();
+        let _call = self.begin_call()?;
+        Ok(self.file.read_each(&mut reads)?)
+    }
+
+    /// Checks an image that was read, as [`PageFile::read`] does.
+    pub fn check(
+        &self,
+        page: PageId,
+        saved: Saved,
+        image: &[u8],
+        damage: impl Fn(&[u8]) -> Option<String>,
+    ) -> Result<()> {
+        let damaged = image::check(image, page, saved.stamp, self.seed).err().or_else(|| damage(image));
         match damaged {
             None => Ok(()),
             Some(what) => Err(self.corrupt(saved.address, what)),

@@ -76,6 +76,9 @@ pub(crate) trait PageStore: Send + Sync {
     /// What has happened to the pages, and how many there are.
     fn stats(&self) -> PageStats;
 
+    /// Whether so many places of the file are kept for the last checkpoint alone that another one should begin, to free them.
+    fn wants_checkpoint(&self) -> bool;
+
     /// Writes pages and lets them leave when frames become few, until that is ended.
     fn write_behind(&self);
 
@@ -305,6 +308,10 @@ impl<const W: usize> PageStore for PagesOfSize<W> {
 
     fn stats(&self) -> PageStats {
         self.0.stats()
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        self.0.wants_checkpoint()
     }
 }
 

@@ -239,8 +239,53 @@ impl PagedTable {
     }
 }
 
+/// A key that is going to be looked up.
+pub(crate) struct KeyAhead<'a> {
+    tree: &'a dyn RowTree,
+    key: &'a [u8],
+}
+
+impl<'a> KeyAhead<'a> {
+    pub(super) fn of(tree: &'a dyn RowTree, key: &'a [u8]) -> KeyAhead<'a> {
+        KeyAhead { tree, key }
+    }
+}
+
+/// Reads what is missing on the ways to these keys, side by side. A long body is not read.
+///
+/// # Errors
+/// Those of the disk; and if the access gives up, because it may not keep so many pages.
+pub(crate) fn fetch_together<'a>(by: &PageAccess, keys: impl Iterator<Item = KeyAhead<'a>>) -> Result<()> {
+    let mut keys: Vec<KeyAhead<'_>> = keys.collect();
+    let (mut is_first, mut missing) = (true, Vec::new());
+    loop {
+        missing.clear();
+        let mut kept = Ok(());
+        keys.retain(|KeyAhead { tree, key }| match tree.missing(by, key) {
+            Ok(page) => {
+                missing.extend(page);
+                page.is_some()
+            }
+            Err(error) => {
+                kept = Err(error);
+                false
+            }
+        });
+        kept?;
+        let Some(KeyAhead { tree, .. }) = keys.first() else { return Ok(()) };
+        let reads = tree.fetch_each(by, &missing)?;
+        by.count_ahead(if is_first { missing.len() } else { 0 }, reads);
+        is_first = false;
+    }
+}
+
 /// Reads. Each may read the disk.
 impl PagedTable {
+    /// A key of an index, for [`fetch_together`].
+    pub fn key_ahead<'a>(&'a self, which: WhichIndex, key: &'a [u8]) -> KeyAhead<'a> {
+        KeyAhead::of(self.tree(which), key)
+    }
+
     /// Looks a primary key up.
     pub fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundInPages> {
         let mut row = Vec::new();

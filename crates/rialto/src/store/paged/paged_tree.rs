@@ -20,6 +20,12 @@ pub(crate) trait RowTree: Send + Sync {
     /// Looks a key up, and puts its row into `row`, if it is there.
     fn get(&self, by: &PageAccess, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow>;
 
+    /// What is missing on the way to a key; `None`: nothing. Then its leaf is kept in memory, if the access keeps what it reads.
+    fn missing(&self, by: &PageAccess, key: &[u8]) -> Result<Option<MissingPage>>;
+
+    /// Reads missing pages side by side, at least one, of this and of other trees of the database. How many: some may still be missing.
+    fn fetch_each(&self, by: &PageAccess, missing: &[MissingPage]) -> Result<usize>;
+
     /// Returns when there are places for the pages that a next insertion may make.
     fn get_room(&self, by: &PageAccess) -> Result<()>;
 
@@ -178,6 +184,21 @@ impl<const W: usize> RowTree for PagedTree<W> {
     fn get_room(&self, by: &PageAccess) -> Result<()> {
         by.get_room(by.wait(|| self.pool.get_room(self.pool.frames_ahead()))?);
         Ok(())
+    }
+
+    fn missing(&self, by: &PageAccess, key: &[u8]) -> Result<Option<MissingPage>> {
+        match self.tree.try_find_row(key) {
+            Ok(found) => self.keep(by, &found.leaf).map(|()| None),
+            Err(missing) => Ok(Some(missing)),
+        }
+    }
+
+    fn fetch_each(&self, by: &PageAccess, missing: &[MissingPage]) -> Result<usize> {
+        by.wait(|| match (self.pool.fetch_each(missing)?, missing) {
+            // Others read them, or there is no free frame.
+            (0, [first, ..]) => self.pool.fetch(first).map(|()| 1),
+            (read, _) => Ok(read),
+        })
     }
 
     fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundRow> {

@@ -19,30 +19,29 @@
 
 mod backup;
 mod checkpoint;
+mod fetch;
 mod leaving;
 mod pages;
 mod write_behind;
 
+use self::fetch::PageLoads;
 use self::leaving::{Buffers, Rounds};
 pub(crate) use self::pages::Pages;
 use self::write_behind::WriteBehind;
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use super::bits::Bits;
 use super::cut::PageCut;
 use super::file_space::{FileSpace, Purpose};
 use super::frames::Frames;
 use super::page_access::{KeepsPages, Kept};
-use super::page_file::PageFile;
+use super::page_file::{GROWTH_BYTES, PageFile};
 use super::page_map::{PageId, PageMap, PageNumbers, Saved, Whereabouts};
 use super::page_store::PageStats;
 use super::replacement::{Heat, Replacement};
-use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::io::{AlignedBuffer, Clock};
@@ -63,6 +62,10 @@ pub(super) const FRAMES_AT_ONCE: usize = 2;
 /// of them keeps at most that part.
 const KEPT_BY_ALL: u32 = 2;
 const KEPT_BY_ONE: u32 = 8;
+
+/// A checkpoint should begin when the superseded places are more than one in so many pages. So the checkpoint in force and the one
+/// before it keep at most half as many places as there are pages, besides those of the pages themselves.
+const SUPERSEDED_PART: usize = 4;
 
 /// A page that is in no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,62 +100,13 @@ struct PoolLists {
     changed: Bits,
 }
 
-/// A page that is being read.
-#[derive(Default)]
-struct PageLoad {
-    done: Mutex<bool>,
-    is_done: Condvar,
-}
-
-/// A page that this thread reads, until this is dropped. Then those that wait for it go on.
-struct OpenLoad<'a> {
-    loads: &'a Mutex<HashMap<PageId, Arc<PageLoad>>>,
-    page: PageId,
-    load: Arc<PageLoad>,
-}
-
-impl Drop for OpenLoad<'_> {
-    fn drop(&mut self) {
-        self.loads.lock().remove(&self.page);
-        *self.load.done.lock() = true;
-        self.load.is_done.notify_all();
-    }
-}
-
-/// A pin, until this is dropped.
-struct Pinned<'a, const W: usize> {
-    pool: &'a PagePool<W>,
-    frame: u32,
-}
-
-impl<const W: usize> Drop for Pinned<'_, W> {
-    fn drop(&mut self) {
-        self.pool.unpin(self.frame);
-    }
-}
-
-/// A frame that was free. It is free again when this is dropped, unless a page has come into it.
-struct FrameTaken<'a, const W: usize> {
-    pool: &'a PagePool<W>,
-    frame: u32,
-    has_page: bool,
-}
-
-impl<const W: usize> Drop for FrameTaken<'_, W> {
-    fn drop(&mut self) {
-        if !self.has_page {
-            self.pool.lists.lock().free.push(self.frame);
-        }
-    }
-}
-
 /// The pages of a database, with bodies of `W` words.
 pub(crate) struct PagePool<const W: usize> {
     frames: Frames<W>,
     map: PageMap,
     file: PageFile,
     lists: Mutex<PoolLists>,
-    loads: Mutex<HashMap<PageId, Arc<PageLoad>>>,
+    loads: PageLoads,
     /// One operation at a time lets pages leave; others that need a frame wait for it.
     leaving: Mutex<Buffers>,
     read_buffers: Mutex<Vec<AlignedBuffer>>,
@@ -194,7 +148,7 @@ impl<const W: usize> PagePool<W> {
                 numbers: PageNumbers::default(),
                 changed: Bits::default(),
             }),
-            loads: Mutex::new(HashMap::new()),
+            loads: PageLoads::default(),
             leaving: Mutex::new(Buffers::of(WRITTEN_FOR_ROOM, Node::<W>::BYTES)),
             read_buffers: Mutex::new(Vec::new()),
             tick: AtomicU8::new(0),
@@ -292,83 +246,6 @@ impl<const W: usize> PagePool<W> {
         debug_assert!(before >= held, "frame {frame} is unpinned more often than pinned");
     }
 
-    /// Reads a missing page into a frame, unless another thread does. Then the operation begins again.
-    ///
-    /// # Errors
-    /// The disk's, and those of an image that is not what it should be; [`NoFrame`] if all pages are pinned.
-    pub fn fetch(&self, missing: &MissingPage) -> Result<()> {
-        let _waiting = WaitGuard::enter(&self.clock, Awaited::Page);
-        let load = {
-            let mut loads = self.loads.lock();
-            match loads.get(&missing.page).cloned() {
-                Some(load) => Err(load),
-                None => {
-                    let load = Arc::new(PageLoad::default());
-                    loads.insert(missing.page, load.clone());
-                    Ok(load)
-                }
-            }
-        };
-        match load {
-            Ok(load) => {
-                let _open = OpenLoad { loads: &self.loads, page: missing.page, load };
-                self.fetch_alone(missing)
-            }
-            Err(load) => {
-                let mut done = load.done.lock();
-                while !*done {
-                    self.clock.wait(&load.is_done, &mut done, None);
-                }
-                // What went wrong there shows again when this thread tries.
-                Ok(())
-            }
-        }
-    }
-
-    /// No other thread fetches the page.
-    fn fetch_alone(&self, missing: &MissingPage) -> Result<()> {
-        let _pinned = match &missing.parent {
-            Some(parent) if !self.pin(parent) => return Ok(()),
-            Some(parent) => Some(Pinned { pool: self, frame: parent.number() }),
-            None => None,
-        };
-        self.read_in(missing.page, missing.parent.as_ref())
-    }
-
-    /// Its parent, if it has one, is pinned.
-    fn read_in(&self, page: PageId, parent: Option<&Leaf>) -> Result<()> {
-        let Whereabouts::OnDisk(saved) = self.map.find(page) else { return Ok(()) };
-        let mut taken = FrameTaken { pool: self, frame: self.take_frame()?, has_page: false };
-        let frame = taken.frame;
-        let buffer = self.read_buffers.lock().pop();
-        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(Node::<W>::BYTES));
-        let read = self.file.read(page, saved, &mut buffer, Node::<W>::damage);
-        self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        if read.is_ok() {
-            let node = self.frames.node(frame);
-            let mut latched = node.claim_free();
-            latched.load(&buffer);
-            node.saved.store(saved.word(), Ordering::Relaxed);
-            node.changed_since.store(0, Ordering::Relaxed);
-            self.map.set(page, Whereabouts::Resident(frame));
-            // Before the parent is looked at: a page that is about to leave looks for its children in the other order.
-            fence(Ordering::SeqCst);
-            let is_its_parent =
-                |parent: &Leaf| self.frames.node(parent.number()).latch.validate(parent.version());
-            if parent.is_none_or(is_its_parent) {
-                self.enter(frame, node, Some(page));
-                taken.has_page = true;
-                drop(latched);
-            } else {
-                // Another page may be its parent by now, which is not pinned, and may have left.
-                self.map.set(page, Whereabouts::OnDisk(saved));
-                latched.retire();
-            }
-        }
-        self.read_buffers.lock().push(buffer);
-        read
-    }
-
     /// A page has come into a frame.
     fn enter(&self, frame: u32, node: &Node<W>, loaded: Option<PageId>) {
         let mut lists = self.lists.lock();
@@ -379,22 +256,6 @@ impl<const W: usize> PagePool<W> {
         let tick = lists.replacement.tick();
         self.tick.store(tick, Ordering::Relaxed);
         node.usage.store(u64::from(Heat::of_loaded(tick).bits()), Ordering::Relaxed);
-    }
-
-    fn take_frame(&self) -> Result<u32> {
-        loop {
-            let taken = {
-                let mut lists = self.lists.lock();
-                lists.free.pop().map(|frame| (frame, lists.free.len()))
-            };
-            if let Some((frame, left)) = taken {
-                if left < self.free_wanted() {
-                    self.write_behind.ask();
-                }
-                return Ok(frame);
-            }
-            self.get_room(1)?;
-        }
     }
 
     /// The page's newest image is this one, at an address that was taken for this purpose.
@@ -477,6 +338,16 @@ impl<const W: usize> PagePool<W> {
     pub fn pages_and_images(&self) -> (usize, usize) {
         let lists = self.lists.lock();
         (lists.numbers.used(), lists.space.current())
+    }
+
+    /// Whether the places that are kept for the last checkpoint alone are more than this part of the pages, and so many bytes that
+    /// the file may become shorter by them.
+    pub fn wants_checkpoint(&self) -> bool {
+        let (superseded, current) = {
+            let lists = self.lists.lock();
+            (lists.space.superseded(), lists.space.current())
+        };
+        superseded > current / SUPERSEDED_PART && superseded as u64 * Node::<W>::BYTES as u64 > GROWTH_BYTES
     }
 
     /// What has happened to the pages, and how many there are.

@@ -2,15 +2,17 @@
 
 mod behind_locks;
 mod executors;
+mod together;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{TwoStage, TwoStageAccount};
 use crate::account::PageCounts;
-use crate::io::MemoryDisk;
+use crate::io::{Disk, MemoryDisk};
 use crate::isolate::LockPolicy;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
@@ -45,7 +47,12 @@ fn cold(two_stage: TwoStage) -> (Database, Table) {
 
 fn cold_with(cold: Options) -> (Database, Table) {
     let disk = MemoryDisk::new();
-    let db = Database::open_on(disk.clone(), options(TwoStage::TwoPhaseLocking)).unwrap();
+    cold_on(disk.clone(), disk, cold)
+}
+
+/// The same; it is made on one disk, and opened on the other, which has the same files.
+fn cold_on(disk: Arc<MemoryDisk>, opened: Arc<dyn Disk>, cold: Options) -> (Database, Table) {
+    let db = Database::open_on(disk, options(TwoStage::TwoPhaseLocking)).unwrap();
     let columns = vec![
         Column::new("id", ColumnType::Int4),
         Column::new("part", ColumnType::Int4),
@@ -65,7 +72,7 @@ fn cold_with(cold: Options) -> (Database, Table) {
     }
     db.checkpoint().unwrap();
     db.close().unwrap();
-    let db = Database::open_on(disk, cold).unwrap();
+    let db = Database::open_on(opened, cold).unwrap();
     let table = db.table("things").unwrap();
     (db, table)
 }

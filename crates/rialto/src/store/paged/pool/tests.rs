@@ -1,111 +1,28 @@
 //! How room is made: what counts as a wait, and what a disk leaves that panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::super::paged_tree::{PagedTree, RowTree};
 use super::leaving::Round;
 use super::*;
-use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
+use crate::io::watched::{Transfers, WatchedDisk};
+use crate::io::{Caching, Disk, MemoryDisk, Open};
 use crate::store::paged::page_access::PageAccess;
 use crate::store::paged::page_store::{PageStore, PagesOfSize};
+use crate::store::paged::paged_table::{KeyAhead, fetch_together};
 use crate::store::tree::{Admit, EntryMarks, NewRow, body_words};
 
 const PAGE_BYTES: usize = 4_096;
 const WORDS: usize = body_words(PAGE_BYTES);
 
-/// A disk in memory that panics while it is asked to.
-#[derive(Debug)]
-struct PanickingDisk {
-    inner: Arc<MemoryDisk>,
-    panics: Arc<AtomicBool>,
-}
-
-#[derive(Debug)]
-struct PanickingFile {
-    inner: Arc<dyn File>,
-    panics: Arc<AtomicBool>,
-}
-
-impl PanickingFile {
-    fn ask(&self) {
-        assert!(!self.panics.load(Ordering::Relaxed), "the disk panics");
-    }
-}
-
-impl File for PanickingFile {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
-        self.ask();
-        self.inner.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
-        self.ask();
-        self.inner.write_at(buffer, offset)
-    }
-
-    fn sync(&self) -> DiskResult<()> {
-        self.inner.sync()
-    }
-
-    fn length(&self) -> DiskResult<u64> {
-        self.inner.length()
-    }
-
-    fn set_length(&self, bytes: u64) -> DiskResult<()> {
-        self.inner.set_length(bytes)
-    }
-
-    fn allocate(&self, bytes: u64) -> DiskResult<()> {
-        self.inner.allocate(bytes)
-    }
-}
-
-impl Disk for PanickingDisk {
-    fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
-        let inner = self.inner.open(name, open, caching)?;
-        Ok(Arc::new(PanickingFile { inner, panics: self.panics.clone() }))
-    }
-
-    fn list(&self) -> DiskResult<Vec<String>> {
-        self.inner.list()
-    }
-
-    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> DiskResult<()> {
-        self.inner.remove(name)
-    }
-
-    fn sync_directory(&self) -> DiskResult<()> {
-        self.inner.sync_directory()
-    }
-
-    fn lock(&self) -> DiskResult<DirectoryLock> {
-        self.inner.lock()
-    }
-
-    fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
-        self.inner.map_shared(name, bytes)
-    }
-
-    fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
-        self.inner.shared_bytes(name)
-    }
-
-    fn boot(&self) -> u128 {
-        self.inner.boot()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+/// A disk that panics at a transfer while it is asked to.
+fn panicking_disk(panics: &Arc<AtomicBool>) -> Arc<WatchedDisk> {
+    let panics = panics.clone();
+    WatchedDisk::over(MemoryDisk::new(), move |_, _| {
+        assert!(!panics.load(Ordering::Relaxed), "the disk panics");
+    })
 }
 
 fn insert(tree: &PagedTree<WORDS>, number: u32) -> Result<()> {
@@ -131,8 +48,8 @@ fn frames_and_addresses(pool: &PagePool<WORDS>) -> (usize, usize) {
 #[test]
 fn a_panic_of_the_disk_takes_no_frame_and_no_address() {
     let panics = Arc::new(AtomicBool::new(false));
-    let disk = PanickingDisk { inner: MemoryDisk::new(), panics: panics.clone() };
-    let file = PageFile::open(&disk, Open::Create, PAGE_BYTES, 7).unwrap();
+    let disk = panicking_disk(&panics);
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
     let pool = Arc::new(PagePool::<WORDS>::new(file, 24, 1 << 20, &Clock::System).unwrap());
     let tree = PagedTree::new(pool.clone()).unwrap();
     let mut last = 0;
@@ -199,8 +116,8 @@ fn a_wait_for_room_counts_if_a_page_is_written_meanwhile() {
 #[test]
 fn a_tree_that_was_just_made_is_taken_back_without_a_read() {
     let panics = Arc::new(AtomicBool::new(false));
-    let disk = PanickingDisk { inner: MemoryDisk::new(), panics: panics.clone() };
-    let file = PageFile::open(&disk, Open::Create, PAGE_BYTES, 7).unwrap();
+    let disk = panicking_disk(&panics);
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
     let pool = Arc::new(PagePool::<WORDS>::new(file, 8, 1 << 20, &Clock::System).unwrap());
     let store = PagesOfSize(pool.clone());
     let roots: Vec<u32> = (0..20).map(|_| store.make_tree().unwrap().0).collect();
@@ -208,4 +125,75 @@ fn a_tree_that_was_just_made_is_taken_back_without_a_read() {
     panics.store(true, Ordering::Relaxed);
     roots.into_iter().for_each(|root| store.take_back_tree(root));
     assert_eq!(pool.pages_and_images(), (0, 0));
+}
+
+/// Pages for which no frame is free come later.
+#[test]
+fn pages_are_read_side_by_side_as_far_as_frames_are_free() {
+    let transfers = Arc::new(Mutex::new(Vec::new()));
+    let seen = transfers.clone();
+    let disk = WatchedDisk::over(MemoryDisk::new(), move |_, made| {
+        if let Transfers::Reads(count) = made {
+            seen.lock().push(count);
+        }
+    });
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 40, 1 << 20, &Clock::System).unwrap());
+    let tree = PagedTree::new(pool.clone()).unwrap();
+    (0..2_000).for_each(|number| insert(&tree, number).unwrap());
+    // The pages of the highest keys are in memory. Some frames are free.
+    while pool.lists.lock().free.len() < 20 {
+        pool.let_some_leave(&mut pool.leaving.lock(), PIN).unwrap();
+    }
+    transfers.lock().clear();
+    let keys: Vec<[u8; 4]> = (0..12).map(|nth: u32| (nth * 60).to_be_bytes()).collect();
+    let ahead = || keys.iter().map(|key| KeyAhead::of(&tree, key));
+    let access = PageAccess::plain();
+    fetch_together(&access, ahead()).unwrap();
+    let together = std::mem::take(&mut *transfers.lock());
+    assert!(together.iter().any(|&count| count >= 8), "{together:?}");
+    assert!(keys.iter().all(|key| matches!(tree.missing(&access, key), Ok(None))));
+    let counts = access.counts();
+    assert_eq!(counts.reads, together.iter().sum::<usize>() as u64);
+    assert_eq!(counts.accesses, 0, "the look-ups that follow are the accesses");
+    // Without a free frame one page comes at a time.
+    let frames = std::mem::take(&mut pool.lists.lock().free);
+    let missing: Vec<_> = (1_000..1_400u32)
+        .filter_map(|number| tree.missing(&access, &number.to_be_bytes()).unwrap())
+        .collect();
+    assert!(!missing.is_empty());
+    assert_eq!(pool.fetch_each(&missing).unwrap(), 0);
+    pool.lists.lock().free = frames;
+    assert!(pool.fetch_each(&missing).unwrap() > 0);
+    assert!(pool.loads.lock().is_empty());
+}
+
+/// An image that is damaged leaves the others, and their frames, alone.
+#[test]
+fn a_damaged_image_among_several_is_an_error_and_nothing_is_held() {
+    let disk = MemoryDisk::new();
+    let file = PageFile::open(&*disk, Open::Create, PAGE_BYTES, 7).unwrap();
+    let pool = Arc::new(PagePool::<WORDS>::new(file, 40, 1 << 20, &Clock::System).unwrap());
+    let tree = PagedTree::new(pool.clone()).unwrap();
+    (0..2_000).for_each(|number| insert(&tree, number).unwrap());
+    while pool.lists.lock().free.len() < 20 {
+        pool.let_some_leave(&mut pool.leaving.lock(), PIN).unwrap();
+    }
+    let access = PageAccess::plain();
+    let missing: Vec<_> =
+        (0..10u32).filter_map(|nth| tree.missing(&access, &(nth * 60).to_be_bytes()).unwrap()).collect();
+    let Whereabouts::OnDisk(saved) = pool.map.find(missing[4].page) else { panic!("it is missing") };
+    let offset = u64::from(saved.address.0) * PAGE_BYTES as u64 + 2_000;
+    let file = disk.open("pages", Open::Existing, Caching::Buffered).unwrap();
+    let mut bytes = [0; 8];
+    file.read_at(&mut bytes, offset).unwrap();
+    file.write_at(&bytes.map(|byte| !byte), offset).unwrap();
+    let error = pool.fetch_each(&missing).unwrap_err();
+    assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}");
+    assert!(pool.loads.lock().is_empty());
+    assert_eq!(frames_and_addresses(&pool).0, 40, "each frame is free, or in a queue");
+    let pins = (0..40).map(|frame| pool.frames.node(frame).pins.load(Ordering::Relaxed));
+    assert_eq!(pins.sum::<u64>(), 0);
+    file.write_at(&bytes, offset).unwrap();
+    assert!((0..2_000).all(|number| get(&tree, number).unwrap()));
 }

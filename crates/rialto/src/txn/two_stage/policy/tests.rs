@@ -69,6 +69,21 @@ fn five_in_a_hundred_executions_with_reads_are_enough_for_tste() {
     }
 }
 
+/// Ours, on both sides.
+#[test]
+fn four_in_a_hundred_accesses_that_still_read_are_too_many_for_two_stages() {
+    for (every, expected) in [(20, Begin::Once), (33, Begin::Fetch)] {
+        let (mut history, mut begin, mut chosen) = (History::default(), Begin::UntilMiss, [0; 3]);
+        for execution in 0..10_000 {
+            let still_misses = if execution % every == 0 { 10 } else { 0 };
+            begin = history.tell(TwoStage::Htste, &told(begin, 1, still_misses));
+            chosen[history.strategy().number() as usize] += 1;
+        }
+        let most = chosen.iter().max();
+        assert_eq!(most, Some(&chosen[expected.number() as usize]), "one in {every}: {chosen:?}");
+    }
+}
+
 #[test]
 fn a_changed_load_is_noticed() {
     let mut history = History::default();

@@ -1,0 +1,61 @@
+//! The page file stays short: a checkpoint begins when the places that only the last one needs have become many.
+
+use std::time::Duration;
+
+use rialto::io::{Disk, MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Background, Checkpointing, Database, Options, Residence, TableDef};
+
+const ROWS: i32 = 20_000;
+
+/// Pages of 4 KiB with a few rows each, and a cache of a fifth of them.
+fn options() -> Options {
+    Options {
+        memory_bytes: 32 << 20,
+        cache_bytes: 4 << 20,
+        page_bytes: 4_096,
+        checkpoint: Checkpointing::Fuzzy,
+        // Never because of the time.
+        checkpoint_interval: Duration::from_secs(1 << 30),
+        background: Background::Driven,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn the_page_file_has_at_most_one_and_a_half_times_the_places_of_its_pages() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let definition =
+        TableDef::new("things", columns).with_primary_key(&["id"]).with_residence(Residence::Disk);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let row = |key: i32, nth: u64| [Value::Int4(key), Value::Text(format!("{nth:0900}"))];
+    for from in (0..ROWS).step_by(100) {
+        db.transact(|tx| (from..from + 100).try_for_each(|key| tx.insert(&table, &row(key, 0)))).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let before = db.metrics().checkpoints.completed;
+    let (mut random, mut most) = (Random::new(1), 0.0_f64);
+    for nth in 1..=3 * ROWS as u64 {
+        let [_, text] = row(0, nth);
+        let key = random.below(ROWS as u64) as i32;
+        db.transact(|tx| tx.update(&table, key, &[(1, text.clone())])).unwrap();
+        if nth % 100 == 0 {
+            db.drive().unwrap();
+            let pages = db.metrics().pages;
+            most = most.max(pages.used_bytes as f64 / (pages.pages * pages.page_bytes) as f64);
+        }
+    }
+    let made = db.metrics().checkpoints.completed - before;
+    let pages = db.metrics().pages;
+    let file = disk.open("pages", rialto::io::Open::Existing, rialto::io::Caching::Buffered).unwrap();
+    let file = file.length().unwrap() as f64 / (pages.pages * pages.page_bytes) as f64;
+    println!("{made} checkpoints, at most {most:.2} places for each page, a file of {file:.2}");
+    assert!(most <= 1.5, "{most:.2} places for each page");
+    // The file grows, and is cut, by a sixteenth and more at a time.
+    assert!(file <= 1.8, "a file of {file:.2} times the pages");
+    // Each page is written about three times, and a checkpoint begins with a quarter of the pages.
+    assert!((6..=20).contains(&made), "{made} checkpoints");
+    db.close().unwrap();
+}
