@@ -188,7 +188,7 @@ impl ReadinessState {
         }
         self.assumed_at = Some(place);
         if let Some(ns) = source.forward_ns()
-            && self.rates.assume_packet(ns)
+            && self.rates.assume_packet(ns, source.pages_read())
             && disk.has_speed()
         {
             // It is only an assumption: without a record another one is made.

@@ -21,6 +21,8 @@ const FIRST_LINE: &str = "recovery rates, version 1";
 const RECORD_BYTES_MAX: u64 = 4096;
 /// The bounds within which the measured time of a transaction is believed: bodies may wait for anything.
 const FORWARD_NS: (f64, f64) = (200.0, 20_000.0);
+/// What a page is assumed to cost that redo reads: several are read side by side.
+const PAGE_READ_NS: f64 = 20_000.0;
 /// The highest cost: a second for a byte.
 const COST_MAX: f64 = 1e9;
 
@@ -124,13 +126,14 @@ impl RecoveryRates {
         self.log.of(log_bytes) + self.packet.of(packets)
     }
 
-    /// Without a measurement, assumes that redoing a packet takes about as long as running its transaction. Returns
-    /// whether that differs much from the assumption before.
-    pub(crate) fn assume_packet(&mut self, forward_ns: f64) -> bool {
+    /// Without a measurement, assumes that redoing a packet takes about as long as running its transaction, and that it reads as
+    /// many pages. Returns whether that differs much from the assumption before.
+    pub(crate) fn assume_packet(&mut self, forward_ns: f64, pages_read: f64) -> bool {
         if self.packet.is_measured {
             return false;
         }
-        let before = std::mem::replace(&mut self.packet.ns, forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1));
+        let ns = forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1) + pages_read * PAGE_READ_NS;
+        let before = std::mem::replace(&mut self.packet.ns, ns);
         !(0.8..=1.25).contains(&(self.packet.ns / before.max(1.0)))
     }
 

@@ -104,6 +104,10 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn log_position(&self) -> u64;
     /// The mean time that a transaction that logs has run, divided by the threads of a recovery, in nanoseconds.
     fn forward_ns(&self) -> Option<f64>;
+    /// The mean number of pages of disk-resident tables that were read for a transaction that logs.
+    fn pages_read(&self) -> f64 {
+        0.0
+    }
     /// Tells the user.
     fn tell(&self, text: &str);
 }

@@ -241,6 +241,12 @@ impl CheckpointSource for Source {
             .then(|| core.commits.accounts.run_ns() as f64 / packets as f64 / self.recovery_threads as f64)
     }
 
+    fn pages_read(&self) -> f64 {
+        let storage = &self.core.storage;
+        let packets = self.core.commits.log.place().0 - storage.opened_at.0;
+        storage.disk_tables.stats().map_or(0.0, |pages| pages.reads as f64 / packets.max(1) as f64)
+    }
+
     fn tell(&self, text: &str) {
         if let Some(tell) = &self.progress {
             foreign::tell(self.core.storage.catalog.opening(), &**tell, text);

@@ -109,6 +109,11 @@ pub struct PageStats {
     pub file_bytes: u64,
     /// Bytes of it that are in use: by the pages as they are now, and as the last checkpoints have published them.
     pub used_bytes: u64,
+    /// Bytes of it that only the last checkpoint, or one that failed, needs: the pages have had newer images since its cut. A checkpoint begins
+    /// when these are more than a quarter of the pages, and more than 4 MiB.
+    pub superseded_bytes: u64,
+    /// Pages in memory that have changed since they were written, or were never written. A checkpoint writes these.
+    pub changed: u64,
 }
 
 /// What the checkpoints in force have said of the pages.

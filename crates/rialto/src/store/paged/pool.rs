@@ -132,6 +132,8 @@ pub(crate) struct PagePool<const W: usize> {
 struct PoolCounts {
     reads: AtomicU64,
     writes: AtomicU64,
+    /// Pages in frames that have changed since their newest image was written, or have none.
+    changed: AtomicU64,
 }
 
 impl<const W: usize> PagePool<W> {
@@ -272,6 +274,7 @@ impl<const W: usize> PagePool<W> {
         }
         node.saved.store(saved.word(), Ordering::Relaxed);
         node.changed_since.store(0, Ordering::Relaxed);
+        self.counts.changed.fetch_sub(u64::from(since != 0), Ordering::Relaxed);
         let mut lists = self.lists.lock();
         match &mut *in_progress {
             Some(cut) if is_of_cut => cut.written.insert(page.0),
@@ -305,6 +308,7 @@ impl<const W: usize> PagePool<W> {
         node.link.store(u64::from(page.0), Ordering::Relaxed);
         node.saved.store(0, Ordering::Relaxed);
         node.changed_since.store(self.cut.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.counts.changed.fetch_add(1, Ordering::Relaxed);
         self.enter(frame, node, None);
         self.map.set(page, Whereabouts::Resident(frame));
         Ok((page, latched))
@@ -353,6 +357,11 @@ impl<const W: usize> PagePool<W> {
     /// What has happened to the pages, and how many there are.
     pub fn stats(&self) -> PageStats {
         let (reads, writes) = self.reads_and_writes();
+        let (used, superseded) = {
+            let lists = self.lists.lock();
+            (lists.space.in_use(), lists.space.superseded())
+        };
+        let bytes = |pages: usize| pages as u64 * Node::<W>::BYTES as u64;
         PageStats {
             page_bytes: Node::<W>::BYTES as u64,
             pages: self.pages_and_images().0 as u64,
@@ -360,7 +369,9 @@ impl<const W: usize> PagePool<W> {
             reads,
             writes,
             file_bytes: self.file.length(),
-            used_bytes: self.lists.lock().space.in_use() as u64 * Node::<W>::BYTES as u64,
+            used_bytes: bytes(used),
+            superseded_bytes: bytes(superseded),
+            changed: self.counts.changed.load(Ordering::Relaxed),
         }
     }
 

@@ -71,6 +71,7 @@ impl<const W: usize> PagePool<W> {
     /// The page had no change that is not in its image, and has one since this cut. A cut that is made at this moment either
     /// sees that, and has the change, or is seen here, and has the image.
     fn note_first_change(&self, node: &LatchedNode<'_, W>, mut cut: u64) {
+        self.counts.changed.fetch_add(1, Ordering::Relaxed);
         loop {
             fence(Ordering::SeqCst);
             let now = self.cut.load(Ordering::Relaxed);

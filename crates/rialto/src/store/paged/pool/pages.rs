@@ -138,6 +138,7 @@ impl<const W: usize> Nodes<W> for Pages<W> {
         pool.map.set(PageId(id), Whereabouts::Free);
         // The frame is in a queue of the replacement, and is free again when it is a victim.
         node.usage.store(0, Ordering::Relaxed);
+        pool.counts.changed.fetch_sub(1, Ordering::Relaxed);
         node.retire();
         let mut lists = pool.lists.lock();
         lists.numbers.give_back(PageId(id));

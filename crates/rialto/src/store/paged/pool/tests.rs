@@ -76,6 +76,11 @@ fn a_panic_of_the_disk_takes_no_frame_and_no_address() {
         assert!(pool.loads.lock().is_empty());
     }
     assert!((1..=last).all(|number| get(&tree, number).unwrap()));
+    let changed = |frame| {
+        let node = pool.frames.node(frame);
+        u64::from(!node.latch.is_free() && node.changed_since.load(Ordering::Relaxed) != 0)
+    };
+    assert_eq!(pool.stats().changed, (0..24).map(changed).sum::<u64>());
     let pins = (0..24).map(|frame| pool.frames.node(frame).pins.fetch_add(PIN, Ordering::Relaxed));
     assert_eq!(pins.sum::<u64>(), 0, "nothing is pinned");
     // Now all is. It is not taken for held by a round that goes on.
