@@ -16,7 +16,7 @@ use crate::engine::{Client, Engine};
 use crate::error::{PeerError, Result};
 
 /// What clients do in a slice.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
     /// How many; each is a thread that blocks for its commit.
     pub clients: u32,
@@ -115,16 +115,29 @@ impl Observer for Nobody {
     fn tick(&mut self, _open: Option<Duration>, _committed_per_s: f64) {}
 }
 
-/// Runs the clients for the time.
+impl Offer {
+    /// The seed of one client.
+    pub fn seed_of(&self, number: u32) -> u64 {
+        self.seed ^ (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Runs an engine's clients for the time.
 ///
 /// # Errors
 /// If a client fails, or none finishes a transaction in the window.
 pub fn slice(engine: &dyn Engine, offer: Offer) -> Result<Slice> {
+    let clients = (0..offer.clients).map(|number| engine.client(offer.seed_of(number)));
+    run(clients.collect::<Result<_>>()?, offer)
+}
+
+/// Runs these clients for the time.
+///
+/// # Errors
+/// As [`slice`](fn@slice).
+pub fn run<'a>(clients: Vec<Box<dyn Client + 'a>>, offer: Offer) -> Result<Slice> {
+    let made = clients.into_iter().map(Some).collect();
     let Offer { clients, rate, time, seed } = offer;
-    let mut made = Vec::new();
-    for number in 0..u64::from(clients) {
-        made.push(Some(engine.client(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?));
-    }
     let workload = Clients { made: Mutex::new(made), failure: Mutex::new(None) };
     let load = Load { clients, in_flight: 1, rate, warmup: time / 10, window: time, seed };
     let outcome = match drive(&workload, &load, &mut Nobody) {
