@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use rialto::io::Random;
 use rialto_measure::driver::{Ended, Load, Observer, Pending, Workload, drive};
 use rialto_measure::histogram::Percentiles;
 
@@ -116,9 +117,10 @@ impl Observer for Nobody {
 }
 
 impl Offer {
-    /// The seed of one client.
+    /// The seed of one client. It is drawn: from seeds that are a step of the generator apart, all clients would draw the
+    /// same numbers, one after the other, and what one of them has read would be in memory for the others.
     pub fn seed_of(&self, number: u32) -> u64 {
-        self.seed ^ (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        Random::new(self.seed ^ (u64::from(number) << 40)).next()
     }
 }
 
@@ -225,6 +227,17 @@ mod tests {
         let flooded = slice(&engine, offer(Some(30_000.0), time)).unwrap();
         assert!(calm.kept_up > 0.8 && flooded.kept_up < 0.3, "{calm:?}, {flooded:?}");
         assert!(flooded.per_s <= 3_100.0 && flooded.percentiles.p50_us > 100_000.0, "{flooded:?}");
+    }
+
+    #[test]
+    fn clients_draw_different_numbers() {
+        let offer = Offer { clients: 64, ..offer(None, Duration::from_secs(1)) };
+        let draws = |number| {
+            let mut random = Random::new(offer.seed_of(number));
+            (0..1_000).map(move |_| random.next())
+        };
+        let all: std::collections::HashSet<u64> = (0..offer.clients).flat_map(draws).collect();
+        assert_eq!(all.len(), 64_000);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct DiskArgs {
     pub rows: u32,
     /// The memory that each engine may have, page cache included
     #[arg(long, value_name = "M", default_value_t = 256 << 20,
-          value_parser = clap::value_parser!(u64).range(64 << 20..))]
+          value_parser = clap::value_parser!(u64).range(128 << 20..))]
     pub memory_bytes: u64,
     /// Clients; each is a thread that blocks for its commit
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!((args.rows, args.json), (20_000, true));
         assert_eq!(args.engines(), [DiskEngine::Lmdb, DiskEngine::Bare]);
         for (line, named) in [
-            ("--memory-bytes 1000", "67108864"),
+            ("--memory-bytes 1000", "134217728"),
             ("--engines sqlite", "sqlite"),
             ("--rows 1", "1000"),
             ("--serve x", "--engines"),

@@ -23,10 +23,16 @@ use crate::table::Table;
 const NAME: &str = "fjall";
 
 pub const SETTINGS: &str = "optimistic transactions, PersistMode::Buffer (the journal is written at every commit, never \
-    synced), a cache of M/2, memtables of M/8, no compression, bloom filters (its default); clients \
+    synced), a cache of M/4, memtables of M/16, no compression, bloom filters (its default); clients \
     run side by side up to the commit";
 
 const TABLE: Table = Table::Accounts;
+
+/// The cache has this part of the limit. With half of it, and memtables of an eighth, the kernel kills the process: memtables
+/// that wait to be written come on top, and nothing bounds them.
+const CACHE_SHARE: u64 = 4;
+/// A memtable has this part of the limit.
+const MEMTABLE_SHARE: u64 = 16;
 
 /// What is open.
 pub struct Fjall {
@@ -41,12 +47,12 @@ fn at(during: &'static str) -> impl FnOnce(fjall::Error) -> PeerError {
 impl Fjall {
     pub fn load(directory: &Path, rows: u32, limit: Limit) -> Result<Fjall> {
         let database = OptimisticTxDatabase::builder(directory)
-            .cache_size(limit.cache())
+            .cache_size(limit.0 / CACHE_SHARE)
             .open()
             .map_err(at("opening"))?;
         let options = || {
             KeyspaceCreateOptions::default()
-                .max_memtable_size(limit.eighth())
+                .max_memtable_size(limit.0 / MEMTABLE_SHARE)
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         };
         let table = database.keyspace(TABLE.name(), options).map_err(at("opening the table"))?;

@@ -16,6 +16,9 @@ use crate::step::Killed;
 
 /// SIGKILL: the kernel sends it to a process that needs more memory than its group has.
 const KILL: i32 = 9;
+/// The C library's allocator, which RocksDB uses, would have an arena for each of many threads, with memory that is free and
+/// counts. Other engines use another allocator.
+const C_ARENAS: &str = "2";
 
 /// An engine's process in its group. Killed when dropped; the group is gone after that.
 pub struct Process {
@@ -40,6 +43,7 @@ impl Process {
         let mut command = Command::new(program);
         command.args(["disk", "--engines", engine.name(), "--rows", &args.rows.to_string()]);
         command.args(["--memory-bytes", &args.memory_bytes.to_string()]).arg("--serve").arg(directory);
+        command.env("MALLOC_ARENA_MAX", C_ARENAS);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = Killed(command.spawn().map_err(|error| failed(error.to_string()))?);
         group.take_in(child.0.id())?;

@@ -1,8 +1,8 @@
 //! [`DiskTable`]: the table in an engine, open; [`DiskEngine`]: which engine.
 //!
-//! Each engine's file says in comments, and in [`DiskEngine::settings`], how it is set and why. All are set for a
-//! memory limit M: their own cache gets half of it ([`Limit::cache`]), memtables an eighth each ([`Limit::eighth`]);
-//! the rest is for the page cache, logs, indexes and what an engine does in the background.
+//! Each engine's file says in comments, and in [`DiskEngine::settings`], how it is set and why. All are set for a memory
+//! limit M. Where an engine stays within M, its own cache gets half of it ([`Limit::cache`]) and a memtable an eighth
+//! ([`Limit::eighth`]); the rest is for the page cache, logs, indexes and what an engine does in the background.
 
 use std::path::Path;
 
