@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use rialto_workloads::tpcb::Shape;
 
+use crate::disk::args::DiskArgs;
 use crate::engine::EngineName;
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;
@@ -56,6 +57,8 @@ pub enum Command {
     Curve(CurveArgs),
     /// Memory of a row, recovery after SIGKILL, and the time from an empty directory to the first commit
     Recovery(RecoveryArgs),
+    /// Tables much larger than memory: each engine within the same memory limit; needs root
+    Disk(DiskArgs),
     /// The figures of docs/performance.md, out of what performance.sh left
     Performance(PerformanceArgs),
 }
@@ -150,7 +153,11 @@ pub enum Step {
     Open,
 }
 
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
+/// Reads seconds.
+///
+/// # Errors
+/// If they are out of bounds.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.01..=3_600.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0.01 to 3600".to_owned())
 }

@@ -25,7 +25,7 @@ pub enum PeerError {
     },
     /// A row is not there, or is not what was written.
     #[error(
-        "row {key} of table {table} is missing or has another length: the bank is no TPC-B bank any more"
+        "row {key} of table {table} is missing or has another length: the table is not the one that was loaded"
     )]
     Row {
         /// Where.
@@ -47,6 +47,17 @@ pub enum PeerError {
     /// A file that was named could not be read or written.
     #[error("{during}: {cause}")]
     Named {
+        /// What was being done.
+        during: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// There is no memory control group for an engine.
+    #[error(
+        "{during}: {cause}; the memory of each engine is limited by a control group, which needs root and a writable \
+         memory controller at /sys/fs/cgroup/memory (version 1) or /sys/fs/cgroup (version 2)"
+    )]
+    Group {
         /// What was being done.
         during: String,
         /// Why.

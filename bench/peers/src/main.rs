@@ -11,6 +11,7 @@
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
 //! | [`curve`], [`picture`] | latency against offered load: the open loops; what is drawn |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
+//! | [`disk`] | tables much larger than memory, each engine within the same memory limit |
 //! | [`performance`] | the figures of `docs/performance.md` |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
 //!
@@ -21,6 +22,7 @@
 mod args;
 mod bank;
 mod curve;
+mod disk;
 mod engine;
 mod error;
 mod guarantee;
@@ -43,8 +45,10 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use serde_json::Value as Json;
 
-use crate::args::{Args, Command, Common, CurveArgs, PerformanceArgs, RecoveryArgs};
+use crate::args::{Args, Command, CurveArgs, PerformanceArgs, RecoveryArgs};
 use crate::curve::Curve;
+use crate::disk::Measurement;
+use crate::disk::args::DiskArgs;
 use crate::error::{PeerError, Result};
 use crate::recovery::Recovery;
 use crate::report::Report;
@@ -58,8 +62,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(common: &Common) -> Result<Scratch> {
-        let path = common.data.join(format!("run-{}", std::process::id()));
+    fn new(data: &Path) -> Result<Scratch> {
+        let path = data.join(format!("run-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|cause| PeerError::Files { during: format!("creating {}", path.display()), cause })?;
         Ok(Scratch(path))
@@ -75,9 +79,9 @@ impl Drop for Scratch {
 }
 
 /// Prints a result; gives whether all banks add up.
-fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
+fn print(has_json: bool, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
     print!("{table}");
-    if common.json {
+    if has_json {
         println!("{}", rialto_measure::json::line(&json()));
     }
     consistent
@@ -85,7 +89,7 @@ fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: 
 
 fn throughputs(args: &Args) -> Result<bool> {
     args.common.shape()?;
-    let scratch = Scratch::new(&args.common)?;
+    let scratch = Scratch::new(&args.common.data)?;
     let mut sections = Vec::new();
     for &guarantee in args.guarantees() {
         let directory = scratch.0.join(guarantee.name());
@@ -96,7 +100,7 @@ fn throughputs(args: &Args) -> Result<bool> {
         })?;
     }
     let report = Report::new(args, sections)?;
-    Ok(print(&args.common, &report.table(), || report.json(), report.consistent()))
+    Ok(print(args.common.json, &report.table(), || report.json(), report.consistent()))
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -121,19 +125,27 @@ fn read_curve(path: &Path) -> Result<Curve> {
 fn curve(args: &CurveArgs) -> Result<bool> {
     let curve = match &args.from {
         Some(path) => read_curve(path)?,
-        None => Curve::measure(args, &Scratch::new(&args.common)?.0)?,
+        None => Curve::measure(args, &Scratch::new(&args.common.data)?.0)?,
     };
     if let Some(path) = &args.svg {
         let picture = picture::draw(&curve)
             .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
         write(path, &picture.svg()?)?;
     }
-    Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
+    Ok(print(args.common.json, &curve.table(), || curve.json(), curve.consistent()))
 }
 
 fn recovery(args: &RecoveryArgs) -> Result<bool> {
-    let recovery = Recovery::measure(args, &Scratch::new(&args.common)?.0)?;
-    Ok(print(&args.common, &recovery.table(), || recovery.json(), recovery.consistent()))
+    let recovery = Recovery::measure(args, &Scratch::new(&args.common.data)?.0)?;
+    Ok(print(args.common.json, &recovery.table(), || recovery.json(), recovery.consistent()))
+}
+
+fn disk(args: &DiskArgs) -> Result<bool> {
+    if let Some(directory) = &args.serve {
+        return disk::serve(args, directory).map(|()| true);
+    }
+    let measurement = Measurement::measure(args, &Scratch::new(&args.data)?.0)?;
+    Ok(print(args.json, &measurement.table(), || measurement.json(), measurement.consistent()))
 }
 
 fn performance(args: &PerformanceArgs) -> Result<bool> {
@@ -153,6 +165,7 @@ fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Some(Command::Curve(args)) => curve(args),
         Some(Command::Recovery(args)) => recovery(args),
+        Some(Command::Disk(args)) => disk(args),
         Some(Command::Performance(args)) => performance(args),
         None => match (args.step, &args.bank) {
             (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use rialto::io::Random;
 use rialto_measure::driver::{Ended, Load, Observer, Pending, Workload, drive};
 use rialto_measure::histogram::Percentiles;
 
@@ -16,7 +17,7 @@ use crate::engine::{Client, Engine};
 use crate::error::{PeerError, Result};
 
 /// What clients do in a slice.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
     /// How many; each is a thread that blocks for its commit.
     pub clients: u32,
@@ -115,16 +116,30 @@ impl Observer for Nobody {
     fn tick(&mut self, _open: Option<Duration>, _committed_per_s: f64) {}
 }
 
-/// Runs the clients for the time.
+impl Offer {
+    /// The seed of one client. It is drawn: from seeds that are a step of the generator apart, all clients would draw the
+    /// same numbers, one after the other, and what one of them has read would be in memory for the others.
+    pub fn seed_of(&self, number: u32) -> u64 {
+        Random::new(self.seed ^ (u64::from(number) << 40)).next()
+    }
+}
+
+/// Runs an engine's clients for the time.
 ///
 /// # Errors
 /// If a client fails, or none finishes a transaction in the window.
 pub fn slice(engine: &dyn Engine, offer: Offer) -> Result<Slice> {
+    let clients = (0..offer.clients).map(|number| engine.client(offer.seed_of(number)));
+    run(clients.collect::<Result<_>>()?, offer)
+}
+
+/// Runs these clients for the time.
+///
+/// # Errors
+/// As [`slice`](fn@slice).
+pub fn run<'a>(clients: Vec<Box<dyn Client + 'a>>, offer: Offer) -> Result<Slice> {
+    let made = clients.into_iter().map(Some).collect();
     let Offer { clients, rate, time, seed } = offer;
-    let mut made = Vec::new();
-    for number in 0..u64::from(clients) {
-        made.push(Some(engine.client(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?));
-    }
     let workload = Clients { made: Mutex::new(made), failure: Mutex::new(None) };
     let load = Load { clients, in_flight: 1, rate, warmup: time / 10, window: time, seed };
     let outcome = match drive(&workload, &load, &mut Nobody) {
@@ -212,6 +227,17 @@ mod tests {
         let flooded = slice(&engine, offer(Some(30_000.0), time)).unwrap();
         assert!(calm.kept_up > 0.8 && flooded.kept_up < 0.3, "{calm:?}, {flooded:?}");
         assert!(flooded.per_s <= 3_100.0 && flooded.percentiles.p50_us > 100_000.0, "{flooded:?}");
+    }
+
+    #[test]
+    fn clients_draw_different_numbers() {
+        let offer = Offer { clients: 64, ..offer(None, Duration::from_secs(1)) };
+        let draws = |number| {
+            let mut random = Random::new(offer.seed_of(number));
+            (0..1_000).map(move |_| random.next())
+        };
+        let all: std::collections::HashSet<u64> = (0..offer.clients).flat_map(draws).collect();
+        assert_eq!(all.len(), 64_000);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Step {
 }
 
 /// Killed when dropped.
-struct Killed(Child);
+pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -34,10 +34,11 @@ pub const fn settings(guarantee: Guarantee) -> &'static str {
 }
 
 /// The largest bank; the file is sparse.
-const MAP_BYTES: usize = 64 << 30;
+pub const MAP_BYTES: usize = 64 << 30;
 const HISTORY: &str = "history";
 
-type Tree = Database<'static, Bytes, Bytes, IntegerComparator>;
+/// A table.
+pub type Tree = Database<'static, Bytes, Bytes, IntegerComparator>;
 
 /// What is open.
 pub struct Lmdb {
@@ -53,7 +54,11 @@ fn at(during: &'static str) -> impl FnOnce(heed::Error) -> PeerError {
     PeerError::engine(NAME, during)
 }
 
-fn tree(env: &'static Env, name: &str) -> Result<Tree> {
+/// Opens a table, or creates it.
+///
+/// # Errors
+/// LMDB's.
+pub fn tree(env: &'static Env, name: &str) -> Result<Tree> {
     let transaction = env.write_txn().map_err(at("opening a table"))?;
     env.create_databases_and_commit(transaction, |opener, transaction| {
         let mut options =

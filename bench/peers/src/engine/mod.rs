@@ -4,11 +4,11 @@
 //! its best setting for it.
 
 mod fjall;
-mod lmdb;
+pub mod lmdb;
 mod redb;
 mod rialto;
 #[cfg(feature = "rocksdb")]
-mod rocksdb;
+pub mod rocksdb;
 mod sqlite;
 
 use std::path::Path;
@@ -120,7 +120,7 @@ impl EngineName {
 }
 
 /// Whether nothing is in a directory.
-fn is_new(directory: &Path) -> Result<bool> {
+pub fn is_new(directory: &Path) -> Result<bool> {
     let entries = std::fs::read_dir(directory)
         .map_err(|cause| PeerError::Files { during: format!("reading {}", directory.display()), cause })?;
     Ok(entries.count() == 0)

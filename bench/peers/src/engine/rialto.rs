@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rialto::{Database, Durability, Options};
+use rialto::{Database, Durability, Options, Residence};
 use rialto_measure::driver::Workload;
 use rialto_workloads::data::ShapeError;
 use rialto_workloads::tpcb::{Client as BankClient, Tpcb};
@@ -47,7 +47,7 @@ impl Rialto {
         };
         let options = Options { durability, ..Options::default() };
         let database = Database::open_with(directory, options).map_err(at("opening"))?;
-        let bank = match Tpcb::open_or_load(&database, shape, &mut |_| ()) {
+        let bank = match Tpcb::open_or_load(&database, Residence::Memory, shape, &mut |_| ()) {
             Ok((bank, _)) => bank,
             Err(ShapeError::Failed(cause)) => return Err(at("loading")(cause)),
             Err(ShapeError::OtherShape { found, expected }) => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rust_rocksdb::{
+use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, Direction, Error, ErrorKind, IteratorMode, Options,
     Transaction, TransactionDB, TransactionDBOptions, TransactionOptions, WriteOptions,
 };
@@ -24,12 +24,13 @@ pub const NAME: &str = "rocksdb";
 pub const fn settings(guarantee: Guarantee) -> &'static str {
     match guarantee {
         Guarantee::Machine => {
-            "TransactionDB, write option sync, recycled WAL files, 256 MiB memtables, bloom filter, 2 GiB cache, no \
-             compression; clients run side by side under row locks, group commit is the engine's own"
+            "7.8.3 (Debian's), TransactionDB, write option sync, recycled WAL files, 256 MiB memtables, bloom \
+             filter, 2 GiB cache, no compression; clients run side by side under row locks, group commit is the \
+             engine's own"
         }
         Guarantee::Process => {
-            "TransactionDB, write option sync off (the WAL is written at every commit), 256 MiB memtables, bloom \
-             filter, 2 GiB cache, no compression; clients run side by side under row locks"
+            "7.8.3 (Debian's), TransactionDB, write option sync off (the WAL is written at every commit), 256 \
+             MiB memtables, bloom filter, 2 GiB cache, no compression; clients run side by side under row locks"
         }
     }
 }
@@ -67,11 +68,28 @@ fn history_key(number: u64) -> [u8; 9] {
     bytes
 }
 
+/// Syncs the WAL, which is written at every commit. The crate has no call for it on a TransactionDB.
+///
+/// # Errors
+/// If a file cannot be synced.
+pub fn sync_wal(database: &TransactionDB) -> Result<()> {
+    let sync = || {
+        for entry in std::fs::read_dir(database.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                std::fs::File::open(&path)?.sync_data()?;
+            }
+        }
+        Ok(())
+    };
+    sync().map_err(|error: std::io::Error| PeerError::engine(NAME, "syncing the WAL")(error))
+}
+
 impl Rocksdb {
     pub fn open(directory: &Path, guarantee: Guarantee, shape: Shape) -> Result<Rocksdb> {
         let new = is_new(directory)?;
         let mut tables = BlockBasedOptions::default();
-        tables.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+        tables.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES).map_err(at("making the cache"))?);
         tables.set_bloom_filter(10.0, false);
         let mut options = Options::default();
         options.create_if_missing(true);
@@ -120,7 +138,7 @@ impl Rocksdb {
             }
             transaction.commit().map_err(at("loading"))?;
         }
-        self.database.flush_wal(true).map_err(at("loading"))
+        sync_wal(&self.database)
     }
 }
 
@@ -183,7 +201,7 @@ impl Engine for Rocksdb {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.database.flush_wal(true).map_err(at("closing"))
+        sync_wal(&self.database)
     }
 }
 

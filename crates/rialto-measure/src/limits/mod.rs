@@ -22,7 +22,7 @@ use std::time::Duration;
 use rialto::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 use serde_json::{Value as Json, json};
 
-pub use self::pages::PageMix;
+pub use self::pages::{BarePages, PageMix, PageSpace, Reader};
 use crate::calibrate::preallocated;
 use crate::histogram::{Latencies, Percentiles};
 use crate::text::{Table, figure, thousands, time};

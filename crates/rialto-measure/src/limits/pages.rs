@@ -34,9 +34,20 @@ pub struct PageMix {
     pub writes: f64,
 }
 
-/// What readers and the writer share.
-#[derive(Default)]
-struct Shared {
+/// Where the writer writes.
+#[derive(Clone)]
+pub struct PageSpace {
+    /// A file that has been written to its length.
+    pub file: Arc<dyn File>,
+    /// Its bytes: at least 32 pages.
+    pub bytes: u64,
+}
+
+/// Pages that any number of threads read, each by a [`Reader`] of its own, and that one thread writes
+/// ([`BarePages::write`]).
+pub struct BarePages {
+    space: PageSpace,
+    page_bytes: usize,
     state: Mutex<State>,
     /// There is something to write.
     work: Condvar,
@@ -52,7 +63,13 @@ struct State {
 
 const NO_PANIC: &str = "no thread panics with it";
 
-impl Shared {
+impl BarePages {
+    /// Pages of so many bytes that are written into a space.
+    pub fn new(space: PageSpace, page_bytes: usize) -> BarePages {
+        let (state, work, room) = (Mutex::default(), Condvar::new(), Condvar::new());
+        BarePages { space, page_bytes, state, work, room }
+    }
+
     /// Hands pages to the writer. False: the run is over.
     fn hand_over(&self, pages: usize) -> bool {
         let mut state = self.state.lock().expect(NO_PANIC);
@@ -71,18 +88,24 @@ impl Shared {
         self.state.lock().expect(NO_PANIC).is_over
     }
 
-    fn end(&self) {
+    /// Ends the run: the writer returns, and readers do nothing any more.
+    pub fn end(&self) {
         self.state.lock().expect(NO_PANIC).is_over = true;
         self.work.notify_all();
         self.room.notify_all();
     }
 
-    /// Writes what is handed over, at random places of a file, until the run is over.
-    fn write(&self, file: &dyn File, page_bytes: usize) -> DiskResult<()> {
+    /// Writes what is handed over, at random places of the space, until the run is over. However it returns, the run is over.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn write(&self) -> DiskResult<()> {
+        let _over = EndOnDrop(self);
+        let (file, page_bytes) = (&self.space.file, self.page_bytes);
         let mut buffer = AlignedBuffer::zeroed(TOGETHER * page_bytes);
         buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8);
         // As many parts as pages are written together, so that no two of these are at one place.
-        let places = FILE_BYTES / page_bytes as u64 / TOGETHER as u64;
+        let places = self.space.bytes / page_bytes as u64 / TOGETHER as u64;
         let mut random = Random::new(1);
         loop {
             {
@@ -103,24 +126,48 @@ impl Shared {
             self.room.notify_all();
         }
     }
+}
+
+/// One thread that does what transactions do with pages.
+pub struct Reader<'a> {
+    pages: &'a BarePages,
+    mix: PageMix,
+    buffer: AlignedBuffer,
+    random: Random,
+    to_read: f64,
+    to_write: f64,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of these pages; another seed reads other ones.
+    pub fn new(pages: &'a BarePages, mix: PageMix, seed: u64) -> Reader<'a> {
+        let (buffer, random) = (AlignedBuffer::zeroed(mix.page_bytes), Random::new(seed));
+        Reader { pages, mix, buffer, random, to_read: 0.0, to_write: 0.0 }
+    }
+
+    /// Reads the pages of one transaction, and hands over those that it writes. False: the run is over.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn transact(&mut self) -> DiskResult<bool> {
+        let mix = &self.mix;
+        self.to_read += mix.reads;
+        while self.to_read >= 1.0 {
+            self.to_read -= 1.0;
+            mix.file.read_at(&mut self.buffer, self.random.below(mix.places) * mix.page_bytes as u64)?;
+        }
+        self.to_write += mix.writes;
+        let whole = self.to_write as usize;
+        self.to_write -= whole as f64;
+        Ok(whole == 0 || self.pages.hand_over(whole))
+    }
 
     /// Does what transactions do, until the run is over.
-    fn read(&self, mix: &PageMix, seed: u64) -> DiskResult<Latencies> {
-        let mut buffer = AlignedBuffer::zeroed(mix.page_bytes);
-        let mut random = Random::new(seed);
+    fn run(&mut self) -> DiskResult<Latencies> {
         let mut latencies = Latencies::default();
-        let (mut to_read, mut to_write) = (0.0, 0.0);
-        while !self.is_over() {
+        while !self.pages.is_over() {
             let began = Instant::now();
-            to_read += mix.reads;
-            while to_read >= 1.0 {
-                to_read -= 1.0;
-                mix.file.read_at(&mut buffer, random.below(mix.places) * mix.page_bytes as u64)?;
-            }
-            to_write += mix.writes;
-            let whole = to_write as usize;
-            to_write -= whole as f64;
-            if whole > 0 && !self.hand_over(whole) {
+            if !self.transact()? {
                 break;
             }
             latencies.record(began.elapsed());
@@ -130,7 +177,7 @@ impl Shared {
 }
 
 /// Ends the run, whatever ends its thread.
-struct EndOnDrop<'a>(&'a Shared);
+struct EndOnDrop<'a>(&'a BarePages);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
@@ -143,26 +190,23 @@ pub(super) fn run(disk: &dyn Disk, mix: &PageMix, beside: &Beside) -> Result<Rea
     preallocated(disk, FILE, FILE_BYTES)?;
     let file = disk.open(FILE, Open::Existing, Caching::Direct).map_err(text)?;
     let readers = beside.clients.saturating_mul(beside.in_flight).min(READERS_MAX);
-    let shared = Shared::default();
+    let pages = BarePages::new(PageSpace { file, bytes: FILE_BYTES }, mix.page_bytes);
     let outcome: DiskResult<(Latencies, Duration)> = std::thread::scope(|scope| {
-        let over = EndOnDrop(&shared);
-        let writer = scope.spawn(|| {
-            // After a failed write no reader may wait on.
-            let _over = EndOnDrop(&shared);
-            shared.write(&*file, mix.page_bytes)
-        });
+        let over = EndOnDrop(&pages);
+        // After a failed write no reader may wait on.
+        let writer = scope.spawn(|| pages.write());
         let read = |seed| {
-            let shared = &shared;
+            let (pages, mix) = (&pages, mix.clone());
             scope.spawn(move || {
-                let end = EndOnDrop(shared);
-                let latencies = shared.read(mix, seed)?;
+                let end = EndOnDrop(pages);
+                let latencies = Reader::new(pages, mix, seed).run()?;
                 std::mem::forget(end);
                 Ok(latencies)
             })
         };
         let readers: Vec<_> = (0..u64::from(readers)).map(read).collect();
         let began = Instant::now();
-        while began.elapsed() < beside.time && !shared.is_over() {
+        while began.elapsed() < beside.time && !pages.is_over() {
             std::thread::sleep(Duration::from_millis(5).min(beside.time));
         }
         let time = began.elapsed();
