@@ -330,7 +330,7 @@ impl Checkpointer {
         if room_wanted || self.source.log_bytes_used() > self.options.log_bytes_pressing() {
             self.make_room(redo_start, room_wanted);
         }
-        if self.is_due(began, redo_start) {
+        if self.is_due(began, failed, redo_start) {
             // A failure is noted in the state; the next checkpoint is tried when it is due.
             let _ = self.run(None);
         }
@@ -341,20 +341,22 @@ impl Checkpointer {
         (is_failure || self.source.archive_failure().is_some()).then(|| self.now())
     }
 
-    fn is_due(&self, began: Option<Duration>, redo_start: Lsn) -> bool {
+    fn is_due(&self, began: Option<Duration>, failed: Option<Duration>, redo_start: Lsn) -> bool {
         let now = self.now();
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_due();
         let plan = self.readiness.look(now, &*self.source, &*self.disk, redo_start);
         let room_wanted = self.room_wanted.load(Ordering::SeqCst);
-        let places_wanted = self.source.disk_tables().is_some_and(DiskTables::wants_checkpoint);
+        // After a failure the next attempt is not made for places before its time.
+        let places_wanted = failed.is_none_or(|failed| now >= failed + self.options.interval)
+            && self.source.disk_tables().is_some_and(DiskTables::wants_checkpoint);
         if room_wanted || places_wanted || log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
         // The first interval counts from the opening.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
         let due = plan.map_or(rested, |plan| plan.begin);
-        pressing || room_wanted || places_wanted || due && self.source.place() >= redo_start
+        pressing || room_wanted || (places_wanted || due) && self.source.place() >= redo_start
     }
 
     fn run(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
@@ -443,14 +445,16 @@ impl Checkpointer {
         // The time that the recovery target leaves for this sweep.
         let plan = self.readiness.look(began, &*self.source, &*self.disk, current.redo_start);
         let redo_began = self.readiness.redo_clock(&*self.source);
-        let log_presses = || log_bytes() > log_ends;
+        let places_press = || self.source.disk_tables().is_some_and(DiskTables::wants_checkpoint);
+        let log_presses = || log_bytes() > log_ends || places_press();
         let room_used = || match log_ends.checked_sub(log_begins) {
             Some(room) if room > 0 => log_bytes().saturating_sub(log_begins) as f64 / room as f64,
             _ => 1.0,
         };
         let log_used = || {
             let of_target = plan.map_or(0.0, |plan| self.readiness.used(&plan, redo_began, &*self.source));
-            room_used().max(of_target)
+            let of_places = if places_press() { 1.0 } else { 0.0 };
+            room_used().max(of_target).max(of_places)
         };
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
         let strategy = if strategy == Checkpointing::None { self.options.on_demand } else { strategy };

@@ -23,6 +23,8 @@ const RECORD_BYTES_MAX: u64 = 4096;
 const FORWARD_NS: (f64, f64) = (200.0, 20_000.0);
 /// What a page is assumed to cost that redo reads: several are read side by side.
 const PAGE_READ_NS: f64 = 20_000.0;
+/// The most pages for a packet that are believed: others than transactions that log read pages, too.
+const PAGES_READ_MAX: f64 = 4.0;
 /// The highest cost: a second for a byte.
 const COST_MAX: f64 = 1e9;
 
@@ -132,7 +134,7 @@ impl RecoveryRates {
         if self.packet.is_measured {
             return false;
         }
-        let ns = forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1) + pages_read * PAGE_READ_NS;
+        let ns = forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1) + pages_read.min(PAGES_READ_MAX) * PAGE_READ_NS;
         let before = std::mem::replace(&mut self.packet.ns, ns);
         !(0.8..=1.25).contains(&(self.packet.ns / before.max(1.0)))
     }

@@ -85,18 +85,26 @@ impl Context {
         }
         // Under a lock, since the trees of a table that is dropped are freed.
         let Ok(slot) = self.use_table(table, LockMode::IntentShared) else { return };
-        let Context { tables, page_access, .. } = self;
-        let version = tables.at(slot);
-        let shape = version.schema.key_shape(WhichIndex::Primary);
-        let encode = |key: K| {
-            let mut encoded = Key::new();
-            key.encode_into(shape, &mut encoded).is_ok().then_some(encoded)
-        };
-        let mut keys = keys.into_iter().filter_map(encode).fuse();
+        let mut together: SmallVec<[Key; TOGETHER]> = SmallVec::new();
+        let mut keys = keys.into_iter().fuse();
         loop {
-            let together: SmallVec<[Key; TOGETHER]> = keys.by_ref().take(TOGETHER).collect();
-            let ahead = together.iter().filter_map(|key| version.store.key_ahead(WhichIndex::Primary, key));
-            if together.is_empty() || fetch_together(page_access, ahead).is_err() {
+            together.clear();
+            let mut is_end = true;
+            for key in keys.by_ref().take(TOGETHER) {
+                is_end = false;
+                // Also of the fetch stage's budget: any number of keys may follow from what it has read.
+                if self.check().is_err() {
+                    return;
+                }
+                let mut encoded = Key::new();
+                let shape = self.tables.at(slot).schema.key_shape(WhichIndex::Primary);
+                if key.encode_into(shape, &mut encoded).is_ok() {
+                    together.push(encoded);
+                }
+            }
+            let store = &self.tables.at(slot).store;
+            let ahead = together.iter().filter_map(|key| store.key_ahead(WhichIndex::Primary, key));
+            if is_end || fetch_together(&self.page_access, ahead).is_err() {
                 return;
             }
         }

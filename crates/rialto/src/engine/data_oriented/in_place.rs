@@ -9,7 +9,7 @@ use super::locking::{beside_lease, lock};
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
 use crate::engine::identifier::Given;
-use crate::engine::phase::{BoundAction, BoundActions, PREFETCH_FROM, bind, fetch_pages, prefetch};
+use crate::engine::phase::{BoundAction, BoundActions, PREFETCH_FROM, bind, prefetch};
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
 use crate::error::Result;
@@ -83,9 +83,7 @@ fn run_together<'a>(
         bind(procedure, part_of_it, context, given, &mut actions)
     })?;
     lock(procedure, context, &mut actions, given)?;
-    if unlikely(context.fetches()) {
-        fetch_pages(context, &actions)?;
-    } else if is_large {
+    if is_large {
         prefetch(context, &actions);
     }
     actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))?;

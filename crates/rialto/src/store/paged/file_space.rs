@@ -52,10 +52,8 @@ pub(super) struct FileSpace {
     cut: Option<Bits>,
     published: Bits,
     older: Bits,
-    /// Addresses that the last cut, or an earlier one, still needs, while their pages have had newer images since.
+    /// How many images have been superseded since the last cut whose addresses a cut needs.
     superseded: usize,
-    /// What it was at the cut of the checkpoint in progress.
-    superseded_at_cut: usize,
     /// No word of 64 addresses below this one has a free address.
     first_free_word: usize,
 }
@@ -104,11 +102,13 @@ impl FileSpace {
     pub fn give_back(&mut self, purpose: Purpose, address: FileAddress) {
         let was_there = self.set_of(purpose).remove(address.0);
         debug_assert!(was_there, "address {} is given back twice", address.0);
-        let is_free = self.used(address.0 as usize / 64) >> (address.0 % 64) & 1 == 0;
-        if !is_free && purpose == Purpose::Current {
-            self.superseded += 1;
-        }
         self.note_free(address);
+    }
+
+    /// The page whose newest image was at an address has another one, or none, and that is not of the cut of the checkpoint in progress.
+    pub fn supersede(&mut self, address: FileAddress) {
+        self.give_back(Purpose::Current, address);
+        self.superseded += (self.used(address.0 as usize / 64) >> (address.0 % 64) & 1) as usize;
     }
 
     fn note_free(&mut self, address: FileAddress) {
@@ -146,7 +146,7 @@ impl FileSpace {
     pub fn make_cut(&mut self) {
         debug_assert!(self.cut.is_none(), "one checkpoint at a time");
         self.cut = Some(self.current.clone());
-        self.superseded_at_cut = std::mem::take(&mut self.superseded);
+        self.superseded = 0;
     }
 
     /// The checkpoint in progress is complete: a home block names what it has published.
@@ -163,11 +163,14 @@ impl FileSpace {
         if let Some(cut) = self.cut.take().filter(|_| may_be_named) {
             self.older.insert_all(&cut);
         }
-        self.superseded += std::mem::take(&mut self.superseded_at_cut);
+        let words = (self.published.end() as usize).div_ceil(64);
+        let superseded = |word: usize| self.published.word(word) & !self.current.word(word);
+        self.superseded = (0..words).map(|word| superseded(word).count_ones() as usize).sum();
         self.first_free_word = 0;
     }
 
-    /// How many addresses are kept for the last checkpoint, or the one before, whose pages have had newer images since its cut.
+    /// How many addresses the last checkpoint needs while their pages have had newer images since its cut: the next one frees them, in
+    /// the end. What a checkpoint itself writes supersedes nothing in this sense.
     pub fn superseded(&self) -> usize {
         self.superseded
     }
@@ -265,26 +268,31 @@ mod tests {
     fn superseded_addresses_are_counted_since_the_last_cut() {
         let mut space = FileSpace::default();
         let addresses: Vec<_> = space.take(Purpose::Current, 100).unwrap().addresses().collect();
-        let mut left = addresses.iter();
+        let mut left = addresses.iter().copied();
         let mut supersede = |space: &mut FileSpace, count| {
-            left.by_ref().take(count).for_each(|&address| space.give_back(Purpose::Current, address));
+            left.by_ref().take(count).for_each(|address| space.supersede(address))
         };
         supersede(&mut space, 10);
-        assert_eq!(space.superseded(), 0, "no checkpoint has published them");
+        assert_eq!(space.superseded(), 0, "no checkpoint needs them");
         space.make_cut();
         supersede(&mut space, 5);
         space.publish_cut();
         supersede(&mut space, 7);
-        assert_eq!(space.superseded(), 12);
-        assert_eq!(space.in_use() - space.current(), 12);
-        // The next checkpoint is given up.
+        assert_eq!((space.superseded(), space.in_use() - space.current()), (12, 12));
+        // The next checkpoint writes pages itself, and is given up.
         space.forget_older();
         space.make_cut();
         assert_eq!(space.superseded(), 0);
         supersede(&mut space, 3);
         space.abandon_cut(false);
-        assert_eq!(space.superseded(), 15);
-        assert_eq!(space.in_use() - space.current(), 15);
+        assert_eq!((space.superseded(), space.in_use() - space.current()), (15, 15));
+        // A cut that is given up, as a backup's is, leaves nothing that was written and superseded after the last checkpoint.
+        let since = take(&mut space, Purpose::Current);
+        space.make_cut();
+        space.supersede(FileAddress(since));
+        assert_eq!(space.superseded(), 1, "the cut needs it");
+        space.abandon_cut(false);
+        assert_eq!((space.superseded(), space.in_use() - space.current()), (15, 15));
         // The one after it is not.
         space.make_cut();
         space.publish_cut();

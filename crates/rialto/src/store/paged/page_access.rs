@@ -142,7 +142,7 @@ impl PageAccess {
         Ok(())
     }
 
-    /// So many keys that are looked up later have missed, and so many pages were read for them.
+    /// So many pages were missing on the ways to keys that are looked up later, and so many were read for them.
     pub(super) fn count_ahead(&self, misses: usize, reads: usize) {
         let counts = self.counts.get();
         self.counts.set(PageCounts {

@@ -260,18 +260,16 @@ pub(crate) fn fetch_together<'a>(by: &PageAccess, keys: impl Iterator<Item = Key
     let (mut is_first, mut missing) = (true, Vec::new());
     loop {
         missing.clear();
-        let mut kept = Ok(());
-        keys.retain(|KeyAhead { tree, key }| match tree.missing(by, key) {
-            Ok(page) => {
-                missing.extend(page);
-                page.is_some()
+        let mut still = Vec::new();
+        for ahead in keys {
+            if let Some(page) = ahead.tree.missing(by, ahead.key)? {
+                if !missing.contains(&page) {
+                    missing.push(page);
+                }
+                still.push(ahead);
             }
-            Err(error) => {
-                kept = Err(error);
-                false
-            }
-        });
-        kept?;
+        }
+        keys = still;
         let Some(KeyAhead { tree, .. }) = keys.first() else { return Ok(()) };
         let reads = tree.fetch_each(by, &missing)?;
         by.count_ahead(if is_first { missing.len() } else { 0 }, reads);

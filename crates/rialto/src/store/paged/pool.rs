@@ -51,6 +51,9 @@ use crate::store::tree::{LatchedNode, Leaf, Node};
 const WRITTEN_TOGETHER: usize = 32;
 const WRITTEN_FOR_ROOM: usize = 8;
 
+/// So many buffers for reads are kept for the next ones.
+const READ_BUFFERS_MAX: usize = 64;
+
 /// What a pin adds to [`Node::pins`], and what one that keeps a page for an operate stage adds.
 const PIN: u64 = 1;
 const KEPT: u64 = 1 << 32;
@@ -63,8 +66,8 @@ pub(super) const FRAMES_AT_ONCE: usize = 2;
 const KEPT_BY_ALL: u32 = 2;
 const KEPT_BY_ONE: u32 = 8;
 
-/// A checkpoint should begin when the superseded places are more than one in so many pages. So the checkpoint in force and the one
-/// before it keep at most half as many places as there are pages, besides those of the pages themselves.
+/// A checkpoint should begin when the superseded places are more than one in so many pages. So images that are written between
+/// checkpoints add at most half as many places as there are pages, for the checkpoint in force and the one before it.
 const SUPERSEDED_PART: usize = 4;
 
 /// A page that is in no frame.
@@ -109,6 +112,7 @@ pub(crate) struct PagePool<const W: usize> {
     loads: PageLoads,
     /// One operation at a time lets pages leave; others that need a frame wait for it.
     leaving: Mutex<Buffers>,
+    /// At most [`READ_BUFFERS_MAX`].
     read_buffers: Mutex<Vec<AlignedBuffer>>,
     /// Of the replacement, for uses.
     tick: AtomicU8,
@@ -285,11 +289,13 @@ impl<const W: usize> PagePool<W> {
             Purpose::Current if is_of_cut => lists.space.make_part_of_cut(saved.address),
             Purpose::Current => {}
         }
-        if let Some(older) = older {
-            lists.space.give_back(Purpose::Current, older.address);
-            if is_of_cut {
+        match older {
+            Some(older) if is_of_cut => {
+                lists.space.give_back(Purpose::Current, older.address);
                 lists.space.leave_out_of_cut(older.address);
             }
+            Some(older) => lists.space.supersede(older.address),
+            None => {}
         }
     }
 
@@ -334,7 +340,7 @@ impl<const W: usize> PagePool<W> {
         self.map.set(page, Whereabouts::Free);
         let mut lists = self.lists.lock();
         lists.numbers.give_back(page);
-        lists.space.give_back(Purpose::Current, saved.address);
+        lists.space.supersede(saved.address);
         true
     }
 

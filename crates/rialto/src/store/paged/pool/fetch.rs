@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use parking_lot::{Condvar, Mutex};
 
 use super::super::page_map::{PageId, Saved, Whereabouts};
-use super::{MissingPage, PagePool};
+use super::{MissingPage, PagePool, READ_BUFFERS_MAX};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::Result;
 use crate::io::AlignedBuffer;
@@ -106,7 +106,10 @@ impl<const W: usize> Arrival<'_, W> {
             pool.map.set(page, Whereabouts::OnDisk(saved));
             latched.retire();
         }
-        pool.read_buffers.lock().push(self.buffer);
+        let mut kept = pool.read_buffers.lock();
+        if kept.len() < READ_BUFFERS_MAX {
+            kept.push(self.buffer);
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
 
-use super::super::file_space::Purpose;
 use super::super::page_map::{PageId, Saved, Whereabouts};
 use super::{MissingPage, NoFrame, PagePool};
 use crate::error::Result;
@@ -143,7 +142,7 @@ impl<const W: usize> Nodes<W> for Pages<W> {
         let mut lists = pool.lists.lock();
         lists.numbers.give_back(PageId(id));
         if let Some(saved) = saved {
-            lists.space.give_back(Purpose::Current, saved.address);
+            lists.space.supersede(saved.address);
         }
     }
 

@@ -1,13 +1,17 @@
 //! Pages of keys that are known together are read side by side.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{FAR, account, cold_on, options};
 use crate::io::MemoryDisk;
 use crate::io::watched::{Transfers, WatchedDisk};
 use crate::row::{ColumnType, Value};
-use crate::{Action, Database, Engine, Executors, Flow, Options, Procedure, Table, TwoStage};
+use crate::{
+    Action, Database, Engine, Executors, Flow, Options, Procedure, Table, Transaction, TwoStage, TxOptions,
+};
 
 const KEYS: usize = 4;
 
@@ -83,4 +87,50 @@ fn prefetched_rows_of_a_table_on_disk_are_read_side_by_side() {
         assert_eq!(misprefetches, 0, "{two_stage:?}");
         db.close().unwrap();
     }
+}
+
+/// Any number of keys may follow from what a fetch stage has read, and a caller may name any number.
+#[test]
+fn prefetching_ends_with_the_budget_of_the_stage_and_with_the_transaction() {
+    let (db, table, _) = cold_and_watched(options(TwoStage::Tste));
+    let endless = |tx: &mut Transaction<'_>| tx.prefetch(&table, std::iter::repeat(1));
+    let (stages, met) = (Cell::new(0), Cell::new(false));
+    for _ in 0..2 {
+        db.transact(|tx| {
+            tx.get(&table, 2 * FAR)?;
+            if tx.context().fetches() {
+                endless(tx);
+                met.set(true);
+            }
+            stages.set(stages.get() + 1);
+            Ok(())
+        })
+        .unwrap();
+    }
+    assert!(met.get() && stages.get() > 2, "{} runs", stages.get());
+    let options = TxOptions { timeout: Some(Duration::from_millis(1)), ..TxOptions::default() };
+    let ended = db.transact_with(&options, |tx| {
+        if !tx.context().fetches() {
+            endless(tx);
+        }
+        tx.get(&table, 2 * FAR).map(drop)
+    });
+    assert!(ended.is_err(), "{ended:?}");
+    db.close().unwrap();
+}
+
+/// Keys of one page miss it once.
+#[test]
+fn a_page_that_several_keys_miss_counts_once() {
+    let (db, table, _) = cold_and_watched(options(TwoStage::TwoPhaseLocking));
+    db.transact(|tx| {
+        tx.get(&table, 2 * FAR)?;
+        let before = tx.context().page_access.counts();
+        tx.prefetch(&table, [40 * FAR, 40 * FAR + 2, 40 * FAR + 4]);
+        let after = tx.context().page_access.counts();
+        assert_eq!((after.misses - before.misses, after.reads - before.reads), (1, 1));
+        Ok(())
+    })
+    .unwrap();
+    db.close().unwrap();
 }
