@@ -8,6 +8,7 @@
 
 use std::fmt::Display;
 
+use rialto::io::Clock;
 use rialto::row::{Column, ColumnType, Value, ValueRef};
 use rialto::{Database, Durability, Error, Residence, Result, Table, TableDef, Transaction, TxOptions};
 
@@ -174,6 +175,11 @@ pub(crate) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// The clock of the database.
+    pub fn clock(&self) -> &Clock {
+        self.database.clock()
+    }
+
     fn transaction(&mut self) -> &mut Transaction<'static> {
         self.transaction.as_mut().expect("one is open, but between two")
     }

@@ -16,6 +16,7 @@
 //! (TPC-C as procedures only), and its consistency condition, which is verified on the real tables. The clients that run
 //! them are `rialto_measure`'s.
 
+mod calendar;
 pub mod calls;
 pub mod card;
 pub mod data;

@@ -24,7 +24,7 @@ use crate::engine::Runtime;
 use crate::engine::run::{run, wait_backoff};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::{Disk, FileDisk};
+use crate::io::{Clock, Disk, FileDisk};
 use crate::isolate::LockMode;
 use crate::log::{Durability, GroupCommitDesign, Patience};
 use crate::metrics::Metrics;
@@ -430,6 +430,11 @@ impl Database {
     /// What recovery did when the database was opened; `None` if the opening created the database.
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.running.recovery()
+    }
+
+    /// The clock of the database ([`Options::clock`]).
+    pub fn clock(&self) -> &Clock {
+        &self.core().clock
     }
 
     /// The time account of this name, for [`TxOptions::procedure`]. A registered procedure has its own already. There

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::time::Instant;
 
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Residence, Result, Table, TableDef, TxOptions};
 
-use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
+use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb};
+use crate::calendar::Calendar;
 use crate::data::{Data, Loader, ShapeError};
 
 /// The bank's size.
@@ -131,8 +131,7 @@ impl Tpcb {
             accounts,
             history,
             options: TxOptions { procedure: Some(database.procedure_id(PROCEDURE)), ..TxOptions::default() },
-            began: Instant::now(),
-            began_us: microseconds_since_1970(),
+            calendar: Calendar::of(database.clock()),
             calls: false,
         };
         Ok((bank, there))

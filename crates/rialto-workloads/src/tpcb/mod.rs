@@ -17,7 +17,7 @@ mod tests;
 mod verify;
 
 use std::ops::RangeInclusive;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use rialto::io::Random;
 use rialto::row::{Row, Value};
@@ -29,6 +29,7 @@ pub use self::bank::Shape;
 pub use self::flow::procedures;
 use self::history::HistoryRow;
 pub use self::verify::Audit;
+use crate::calendar::Calendar;
 use crate::calls::Calls;
 use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
@@ -57,8 +58,7 @@ pub struct Tpcb {
     history: Table,
     /// Names the time account.
     options: TxOptions,
-    began: Instant,
-    began_us: i64,
+    calendar: Calendar,
     /// Whether transactions run as calls of the procedure.
     calls: bool,
 }
@@ -123,7 +123,7 @@ impl Tpcb {
     /// Draws the next transaction, and its time.
     fn next_call(&self, client: &mut Client, now: Instant) {
         let Movement { account, teller, branch, delta } = Movement::draw(&self.shape, &mut client.random);
-        let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        let time_us = self.calendar.us(now);
         let [account, teller, branch] = [account, teller, branch].map(Value::Int4);
         let arguments = [account, teller, branch, Value::Int8(delta), Value::Timestamp(time_us)];
         client.calls.arguments.clear();
@@ -134,7 +134,7 @@ impl Tpcb {
     #[inline]
     fn next(&self, client: &mut Client, now: Instant) -> Result<Movement> {
         let movement = Movement::draw(&self.shape, &mut client.random);
-        let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        let time_us = self.calendar.us(now);
         client.row.set(&movement, time_us)?;
         Ok(movement)
     }
@@ -233,9 +233,4 @@ impl Audited for Tpcb {
         let rows = before.history_count;
         self.judge(after, rows + transactions.start()..=rows + transactions.end())
     }
-}
-
-/// The time by the system's clock.
-pub(crate) fn microseconds_since_1970() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }

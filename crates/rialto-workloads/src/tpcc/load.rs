@@ -10,7 +10,6 @@ use rialto::{Result, Table, TableDef};
 use super::random::{alphanumeric, data, digits, last_name, last_name_loaded, letters, state, within, zip};
 use super::tables::{DISTRICTS, Shape, Tables, definitions, indexes};
 use crate::data::{Data, IndexOf, Loader};
-use crate::tpcb::microseconds_since_1970;
 
 /// Where the random choices of a load come from: every load of one shape gives the same rows, but for their times.
 const SEED: u64 = 0x07fc_c005;
@@ -44,7 +43,7 @@ impl Data<9, 3> for Shape {
     }
 
     fn fill(&self, loader: &mut Loader<'_>, tables: &[Table; 9]) -> Result<()> {
-        let (tables, now_us) = (Tables::new(tables.clone()), microseconds_since_1970());
+        let (tables, now_us) = (Tables::new(tables.clone()), loader.clock().calendar_us());
         let random = Random::new(SEED);
         let mut population = Population { loader, shape: *self, random, now_us, texts: Default::default() };
         population.items(&tables.item)?;

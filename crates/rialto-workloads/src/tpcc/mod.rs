@@ -45,10 +45,10 @@ use self::request::Requests;
 use self::tables::Tables;
 pub use self::tables::{CUSTOMERS, ITEMS, Shape, WAREHOUSES_MAX};
 pub use self::verify::{Audit, Done};
+use crate::calendar::Calendar;
 use crate::calls::Calls;
 use crate::data::{Data, ShapeError};
 use crate::mix::Mix;
-use crate::tpcb::microseconds_since_1970;
 use crate::verify::Totals;
 use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
@@ -61,8 +61,7 @@ pub struct Tpcc {
     tables: Tables,
     /// For each transaction, in the order of [`Name::ALL`].
     options: [TxOptions; Name::ALL.len()],
-    began: Instant,
-    began_us: i64,
+    calendar: Calendar,
     /// What clients were told that are gone.
     done: Mutex<Done>,
 }
@@ -144,8 +143,7 @@ impl Tpcc {
             mix,
             tables: Tables::new(tables),
             options,
-            began: Instant::now(),
-            began_us: microseconds_since_1970(),
+            calendar: Calendar::of(database.clock()),
             done: Mutex::default(),
         };
         Ok((tpcc, there))
@@ -160,7 +158,7 @@ impl Tpcc {
     #[inline]
     fn next(&self, client: &mut Client, now: Instant) -> Name {
         let name = self.mix.draw(&mut client.requests.random);
-        let now_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        let now_us = self.calendar.us(now);
         client.requests.draw(name, now_us, &mut client.calls.arguments);
         name
     }

@@ -108,6 +108,17 @@ impl Clock {
         }
     }
 
+    /// Microseconds since 1970. The calendar of a virtual clock begins on 2020-01-01.
+    pub fn calendar_us(&self) -> i64 {
+        match self {
+            Clock::System => {
+                let now = clock_gettime(ClockId::Realtime);
+                now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+            }
+            Clock::Virtual(clock) => CALENDAR_BEGINS as i64 * 1_000_000 + clock.now().as_micros() as i64,
+        }
+    }
+
     /// Returns when at least `time` has passed. Polls at the end, which uses processor time, to return exactly then.
     pub fn sleep(&self, time: Duration) {
         if let Clock::Virtual(_) = self {
