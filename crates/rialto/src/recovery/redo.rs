@@ -416,7 +416,10 @@ impl<'a> Redo<'a> {
             None => self.heaps.make_room(budget),
             Some(_) => _ = self.heaps.give_back_empty(),
         }
-        let all = || self.system.iter().chain(self.tables.values());
+        // In one order, since what is read of their pages by a virtual clock is to repeat.
+        let mut tables: Vec<&Arc<RedoTable>> = self.tables.values().collect();
+        tables.sort_unstable_by_key(|table| table.description.heap);
+        let all = || self.system.iter().chain(tables.iter().copied());
         let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();
         self.progress.begin(Step::Secondary, (to_visit * SEGMENT_BYTES) as u64);
         let mut finished = Vec::new();
