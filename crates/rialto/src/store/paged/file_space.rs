@@ -54,6 +54,8 @@ pub(super) struct FileSpace {
     older: Bits,
     /// How many images have been superseded since the last cut whose addresses a cut needs.
     superseded: usize,
+    /// How many images the last cut has had written that its checkpoint superseded by that.
+    superseded_by_cut: usize,
     /// No word of 64 addresses below this one has a free address.
     first_free_word: usize,
 }
@@ -108,7 +110,7 @@ impl FileSpace {
     /// The page whose newest image was at an address has another one, or none, and that is not of the cut of the checkpoint in progress.
     pub fn supersede(&mut self, address: FileAddress) {
         self.give_back(Purpose::Current, address);
-        self.superseded += (self.used(address.0 as usize / 64) >> (address.0 % 64) & 1) as usize;
+        self.superseded += self.is_used(address);
     }
 
     fn note_free(&mut self, address: FileAddress) {
@@ -127,13 +129,19 @@ impl FileSpace {
         }
     }
 
-    /// The checkpoint in progress needs another image of a page than the one at this address.
-    pub fn leave_out_of_cut(&mut self, address: FileAddress) {
-        if let Some(cut) = &mut self.cut
-            && cut.remove(address.0)
-        {
-            self.note_free(address);
+    /// The page whose newest image was at an address has another one, which is of the cut of the checkpoint in progress: that does not
+    /// need the older one.
+    pub fn supersede_by_cut(&mut self, address: FileAddress) {
+        if let Some(cut) = &mut self.cut {
+            cut.remove(address.0);
         }
+        self.give_back(Purpose::Current, address);
+        self.superseded_by_cut += self.is_used(address);
+    }
+
+    /// 1 if an address is used, else 0.
+    fn is_used(&self, address: FileAddress) -> usize {
+        (self.used(address.0 as usize / 64) >> (address.0 % 64) & 1) as usize
     }
 
     /// The next checkpoint begins: the home block that named the older set is retired.
@@ -146,7 +154,7 @@ impl FileSpace {
     pub fn make_cut(&mut self) {
         debug_assert!(self.cut.is_none(), "one checkpoint at a time");
         self.cut = Some(self.current.clone());
-        self.superseded = 0;
+        (self.superseded, self.superseded_by_cut) = (0, 0);
     }
 
     /// The checkpoint in progress is complete: a home block names what it has published.
@@ -173,6 +181,15 @@ impl FileSpace {
     /// the end. What a checkpoint itself writes supersedes nothing in this sense.
     pub fn superseded(&self) -> usize {
         self.superseded
+    }
+
+    /// Whether another checkpoint should begin, to free addresses: what the last one has superseded and what was superseded since are more
+    /// than a quarter of the pages. So checkpoints that write few pages keep at most half as many addresses as there are pages, besides
+    /// the pages' own. One that writes many is not made for less than half as many, and not for more than a quarter of the pages.
+    pub fn is_crowded(&self) -> bool {
+        let quarter = self.current() / 4;
+        let enough = (self.superseded_by_cut / 2).clamp(quarter / 2, quarter);
+        self.superseded > enough.max(quarter.saturating_sub(self.superseded_by_cut))
     }
 
     /// How many addresses have the newest image of a page.
@@ -299,6 +316,39 @@ mod tests {
         assert_eq!((space.superseded(), space.in_use() - space.current()), (0, 15), "the older set has them");
         space.forget_older();
         assert_eq!(space.in_use(), space.current());
+    }
+
+    #[test]
+    fn a_checkpoint_is_made_for_addresses_if_it_frees_enough_for_what_it_writes() {
+        // Of 1,000 pages so many are written by each checkpoint; so many images are superseded until another one is due.
+        for (written, expected) in
+            [(0, 251), (50, 201), (125, 126), (200, 126), (300, 151), (500, 251), (1_000, 251)]
+        {
+            let mut space = FileSpace::default();
+            let addresses: Vec<_> = space.take(Purpose::Current, 1_000).unwrap().addresses().collect();
+            space.make_cut();
+            space.publish_cut();
+            space.make_cut();
+            for &address in &addresses[..written] {
+                let image = FileAddress(take(&mut space, Purpose::Cut));
+                space.make_current(image);
+                space.supersede_by_cut(address);
+            }
+            space.publish_cut();
+            let mut superseded = 0;
+            // Each page has a newer image somewhere else.
+            let current: Vec<u32> =
+                (0..space.end()).filter(|address| space.current.contains(*address)).collect();
+            for address in current {
+                if space.is_crowded() {
+                    break;
+                }
+                space.take(Purpose::Current, 1).unwrap();
+                space.supersede(FileAddress(address));
+                superseded += 1;
+            }
+            assert_eq!(superseded, expected, "{written} are written");
+        }
     }
 
     /// Random steps, compared with plain sets.

@@ -66,10 +66,6 @@ pub(super) const FRAMES_AT_ONCE: usize = 2;
 const KEPT_BY_ALL: u32 = 2;
 const KEPT_BY_ONE: u32 = 8;
 
-/// A checkpoint should begin when the superseded places are more than one in so many pages. So images that are written between
-/// checkpoints add at most half as many places as there are pages, for the checkpoint in force and the one before it.
-const SUPERSEDED_PART: usize = 4;
-
 /// A page that is in no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MissingPage {
@@ -290,10 +286,7 @@ impl<const W: usize> PagePool<W> {
             Purpose::Current => {}
         }
         match older {
-            Some(older) if is_of_cut => {
-                lists.space.give_back(Purpose::Current, older.address);
-                lists.space.leave_out_of_cut(older.address);
-            }
+            Some(older) if is_of_cut => lists.space.supersede_by_cut(older.address),
             Some(older) => lists.space.supersede(older.address),
             None => {}
         }
@@ -350,14 +343,10 @@ impl<const W: usize> PagePool<W> {
         (lists.numbers.used(), lists.space.current())
     }
 
-    /// Whether the places that are kept for the last checkpoint alone are more than this part of the pages, and so many bytes that
-    /// the file may become shorter by them.
+    /// Whether a checkpoint should begin, to free places, and the file may become shorter by them.
     pub fn wants_checkpoint(&self) -> bool {
-        let (superseded, current) = {
-            let lists = self.lists.lock();
-            (lists.space.superseded(), lists.space.current())
-        };
-        superseded > current / SUPERSEDED_PART && superseded as u64 * Node::<W>::BYTES as u64 > GROWTH_BYTES
+        let lists = self.lists.lock();
+        lists.space.is_crowded() && lists.space.superseded() as u64 * Node::<W>::BYTES as u64 > GROWTH_BYTES
     }
 
     /// What has happened to the pages, and how many there are.
