@@ -40,7 +40,7 @@ pub struct Options {
     /// `memory_bytes`; at least 4 MiB, and 256 MiB by default. They are taken as they are used. A checkpoint may take as
     /// much again for copies of pages that change while it writes them.
     pub cache_bytes: u64,
-    /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 16,384 by default. It holds for a
+    /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 4,096 by default. It holds for a
     /// database that has never had such tables; the pages of others keep their size.
     pub page_bytes: usize,
     /// When transactions read pages of disk-resident tables that are not in memory; HTSTE by default. Calls that

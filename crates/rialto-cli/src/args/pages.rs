@@ -33,7 +33,7 @@ impl CacheArgs {
 pub struct PageArgs {
     #[command(flatten)]
     cache: CacheArgs,
-    /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 16384]
+    /// The bytes of a page of disk-resident tables, in a database that has none yet [default: 4096]
     #[arg(long, value_name = "4096|8192|16384|32768|65536", value_parser = page_bytes)]
     page_bytes: Option<usize>,
     /// How transactions read pages that are not in memory [default: htste]

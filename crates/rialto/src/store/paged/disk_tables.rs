@@ -45,7 +45,7 @@ impl Default for PageOptions {
 }
 
 /// The bytes of a page, where nothing else is chosen.
-pub(crate) const PAGE_BYTES_BY_DEFAULT: usize = 16 << 10;
+pub(crate) const PAGE_BYTES_BY_DEFAULT: usize = 4 << 10;
 
 /// The bytes that pages in memory take, where nothing else is chosen.
 pub(crate) const CACHE_BYTES_BY_DEFAULT: u64 = 256 << 20;
