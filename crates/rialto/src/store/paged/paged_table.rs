@@ -27,6 +27,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::key_ahead::KeyAhead;
 use super::long_body::{LongBody, PART_KEY_BYTES, part_key};
 use super::page_access::PageAccess;
 use super::page_store::PageStore;
@@ -236,44 +237,6 @@ impl PagedTable {
         let secondaries = secondaries.iter().map(|index| &index.tree);
         let trees = [&self.primary, &self.long_bodies].into_iter().chain(secondaries);
         trees.flat_map(|tree| tree.discard()).collect()
-    }
-}
-
-/// A key that is going to be looked up.
-pub(crate) struct KeyAhead<'a> {
-    tree: &'a dyn RowTree,
-    key: &'a [u8],
-}
-
-impl<'a> KeyAhead<'a> {
-    pub(super) fn of(tree: &'a dyn RowTree, key: &'a [u8]) -> KeyAhead<'a> {
-        KeyAhead { tree, key }
-    }
-}
-
-/// Reads what is missing on the ways to these keys, side by side. A long body is not read.
-///
-/// # Errors
-/// Those of the disk; and if the access gives up, because it may not keep so many pages.
-pub(crate) fn fetch_together<'a>(by: &PageAccess, keys: impl Iterator<Item = KeyAhead<'a>>) -> Result<()> {
-    let mut keys: Vec<KeyAhead<'_>> = keys.collect();
-    let (mut is_first, mut missing) = (true, Vec::new());
-    loop {
-        missing.clear();
-        let mut still = Vec::new();
-        for ahead in keys {
-            if let Some(page) = ahead.tree.missing(by, ahead.key)? {
-                if !missing.contains(&page) {
-                    missing.push(page);
-                }
-                still.push(ahead);
-            }
-        }
-        keys = still;
-        let Some(KeyAhead { tree, .. }) = keys.first() else { return Ok(()) };
-        let reads = tree.fetch_each(by, &missing)?;
-        by.count_ahead(if is_first { missing.len() } else { 0 }, reads);
-        is_first = false;
     }
 }
 

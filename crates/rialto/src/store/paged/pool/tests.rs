@@ -11,7 +11,7 @@ use crate::io::watched::{Transfers, WatchedDisk};
 use crate::io::{Caching, Disk, MemoryDisk, Open};
 use crate::store::paged::page_access::PageAccess;
 use crate::store::paged::page_store::{PageStore, PagesOfSize};
-use crate::store::paged::paged_table::{KeyAhead, fetch_together};
+use crate::store::paged::{KeyAhead, fetch_together};
 use crate::store::tree::{Admit, EntryMarks, NewRow, body_words};
 
 const PAGE_BYTES: usize = 4_096;
