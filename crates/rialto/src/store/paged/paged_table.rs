@@ -242,7 +242,7 @@ impl PagedTable {
 
 /// Reads. Each may read the disk.
 impl PagedTable {
-    /// A key of an index, for [`fetch_together`].
+    /// A key of an index, for [`fetch_together`](super::key_ahead::fetch_together).
     pub fn key_ahead<'a>(&'a self, which: WhichIndex, key: &'a [u8]) -> KeyAhead<'a> {
         KeyAhead::of(self.tree(which), key)
     }
