@@ -72,7 +72,7 @@ fn cases() -> Vec<(&'static str, &'static str, Read, String)> {
         ("--archive", "/a", |o| text(o.archive.as_ref().map(ToString::to_string)), text(Some("/a"))),
         ("--memory-bytes", "30000000", |o| text(o.memory_bytes), text(30_000_000)),
         ("--cache-bytes", "40000000", |o| text(o.cache_bytes), text(40_000_000)),
-        ("--page-bytes", "4096", |o| text(o.page_bytes), text(4_096)),
+        ("--page-bytes", "8192", |o| text(o.page_bytes), text(8_192)),
         ("--lock-grain", "page --locks central", |o| text(o.lock_grain), text(LockGrain::Page)),
         ("--two-stage", "2pl", |o| text(o.two_stage), text(TwoStage::TwoPhaseLocking)),
     ]
