@@ -6,6 +6,7 @@ use super::write_set::{IndexAdd, Write, WriteKind, WriteSet, body_of, key_of};
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
+use crate::store::paged::Fingers;
 use crate::store::{RowLocation, TableStore, TableVersion};
 
 /// An entry of a row in a secondary index.
@@ -16,6 +17,8 @@ pub(crate) struct Applying<'a> {
     pub writes: &'a WriteSet,
     pub packet: &'a [u8],
     pub tables: &'a TableCache,
+    /// Where its operations have found keys in pages.
+    pub fingers: &'a Fingers,
     /// The number of the transaction's context, by which heaps keep their counts.
     pub number: usize,
     /// Whether the transaction has definitions, which become visible after its rows.
@@ -131,15 +134,24 @@ impl Applying<'_> {
         let (packet, write) = (self.packet, self.writes.get(last));
         let table = self.tables.at(write.slot);
         let pages = table.store.pages().expect("the write's location is in pages");
-        let key = Key::from(key_of(write, packet));
-        let is_plain = write.kind == WriteKind::Patch
-            && write.previous.is_none()
+        let key = key_of(write, packet);
+        // The transaction's only write of the row, which changes no other entry and stays where it is.
+        let is_plain = write.previous.is_none()
             && write.record.is_in_line()
             && write.moved_to.is_none()
             && self.writes.adds_of(last).iter().all(|add| add.index == WhichIndex::Primary);
-        if is_plain {
-            let (row_at, ranges) = (usize::from(write.row_at), Patches::of(body_of(write, packet)).ranges());
-            return pages.patch(&key, ranges.map(|(offset, bytes)| (row_at + offset, bytes)), lsn);
+        let written = body_of(write, packet);
+        match write.kind {
+            WriteKind::Patch if is_plain => {
+                let row_at = usize::from(write.row_at);
+                let ranges = Patches::of(written).ranges().map(|(offset, bytes)| (row_at + offset, bytes));
+                return pages.patch(self.fingers, key, ranges, lsn);
+            }
+            WriteKind::Put if is_plain => {
+                pages.put(self.fingers, key, write.record, written, lsn);
+                return pages.count_rows(i64::from(write.fresh));
+            }
+            _ => {}
         }
         let (mut body, mut kept) = (Vec::new(), Vec::new());
         let mut base = |write: &Write, body: &mut Vec<u8>| pages.read_claimed(key_of(write, packet), body);
@@ -147,10 +159,10 @@ impl Applying<'_> {
         let (locations, was_there) = self.locations(last);
         let target = write.final_location();
         if stays {
-            pages.put(&key, target, &body, lsn);
-            secondary_keys(table, &body, &key, &mut kept);
+            pages.put(self.fingers, key, target, &body, lsn);
+            secondary_keys(table, &body, key, &mut kept);
         } else {
-            pages.remove_row(&key, lsn);
+            pages.remove_row(key, lsn);
         }
         for add in self.writes.chain(last).flat_map(|position| self.writes.adds_of(position)) {
             let WhichIndex::Secondary(_) = add.index else { continue };
@@ -158,8 +170,8 @@ impl Applying<'_> {
             let Some(position) = self.position_now(add, table) else { continue };
             let entry = self.writes.key_of_add(add);
             match kept.iter().any(|(of, kept)| *of == position && **kept == *entry) {
-                true => pages.settle(position, entry, &key, lsn),
-                false => pages.remove_entry(position, entry, &key, lsn),
+                true => pages.settle(position, entry, key, lsn),
+                false => pages.remove_entry(position, entry, key, lsn),
             }
         }
         let gone = locations.iter().filter(|&&location| !stays || location != target);

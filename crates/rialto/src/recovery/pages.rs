@@ -59,17 +59,16 @@ impl RedoTable {
         scratch: &mut Scratch,
     ) -> Result<bool> {
         let (lsn, key, pages, place) = (at.lsn, record.key, &redone.table, redone.place);
-        let by = &PageAccess::plain();
         if lsn <= place {
             return Ok(false);
         }
         if key.len() > MAX_KEY_BYTES {
             return Err(senseless(self, lsn, "its key is too long"));
         }
-        let found = pages.find(by, key)?.location;
+        let found = pages.find(&scratch.by, key)?.location;
         let mut old = Vec::new();
         if found.is_some() {
-            pages.read(by, key, &mut old)?;
+            pages.read(&scratch.by, key, &mut old)?;
         }
         let missing = || {
             let key = self.schema.print_key(WhichIndex::Primary, key);
@@ -90,15 +89,15 @@ impl RedoTable {
                     scratch.body.extend_from_slice(&row_number.to_le_bytes());
                 }
                 scratch.body.extend_from_slice(row);
-                self.put_in_pages(redone, (lsn, key), found.map(|found| (found, &old[..])), &scratch.body)?;
+                self.put_in_pages(redone, (lsn, key), found.map(|found| (found, &old[..])), scratch)?;
             }
             (Change::Patch(_) | Change::Operate(_), Some(found)) => {
                 scratch.body.clone_from(&old);
                 self.patch_body(lsn, record, scratch)?;
-                self.put_in_pages(redone, (lsn, key), Some((found, &old)), &scratch.body)?;
+                self.put_in_pages(redone, (lsn, key), Some((found, &old)), scratch)?;
             }
             (Change::Delete, Some(found)) => {
-                pages.claim_row(by, key)?;
+                pages.claim_row(&scratch.by, key)?;
                 for (tree, position) in redone.in_step() {
                     self.give_up_entry(pages, (lsn, key), tree, &self.entry_of(position, key, &old))?;
                 }
@@ -132,26 +131,27 @@ impl RedoTable {
         Ok(())
     }
 
-    /// Puts a body at a key, over the one that is there.
+    /// Puts the body in `scratch` at a key, over the one that is there.
     fn put_in_pages(
         &self,
         redone: &RedoPages,
         (lsn, key): (Lsn, &[u8]),
         before: Option<(RowLocation, &[u8])>,
-        body: &[u8],
+        scratch: &Scratch,
     ) -> Result<()> {
-        let (by, pages) = (&PageAccess::plain(), &redone.table);
+        let Scratch { by, body, .. } = scratch;
+        let pages = &redone.table;
         match before {
             None => {
                 let location = pages.reserve(by, key, body.len())?;
                 pages.enter_row(by, key, (location, body.len()), || Admit::GoAndUnguard)?;
-                pages.put(key, location, body, lsn);
+                pages.put(by.fingers(), key, location, body, lsn);
                 pages.count_rows(1);
             }
             Some((found, _)) => {
-                pages.claim_row(by, key)?;
-                let moved = pages.reserve_again(by, key, found, body.len())?;
-                pages.put(key, moved.unwrap_or(found), body, lsn);
+                let claimed = pages.claim_row(by, key)?;
+                let moved = pages.reserve_again(by, key, (found, claimed), body.len())?;
+                pages.put(by.fingers(), key, moved.unwrap_or(found), body, lsn);
                 if moved.is_some() {
                     pages.release(found);
                 }

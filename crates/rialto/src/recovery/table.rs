@@ -17,7 +17,7 @@ use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::image::backup_name;
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, MemoryTable, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
-use crate::store::paged::{DiskTables, PagedTable};
+use crate::store::paged::{DiskTables, PageAccess, PagedTable};
 use crate::store::tree::{
     Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
 };
@@ -55,11 +55,11 @@ pub(super) fn resident(version: &TableVersion) -> &MemoryTable {
     version.store.memory().expect("transaction logging is refused with disk-resident tables")
 }
 
-/// Buffers of one redoing thread.
-#[derive(Default)]
+/// Buffers of one redoing thread, and how it reaches pages.
 pub(super) struct Scratch {
     /// The thread's number.
     pub thread: usize,
+    pub(super) by: PageAccess,
     pub(super) body: Vec<u8>,
     pub(super) old: Vec<u8>,
     pub(super) key: Key,
@@ -67,7 +67,8 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub fn new(thread: usize) -> Scratch {
-        Scratch { thread, ..Scratch::default() }
+        let by = PageAccess::with_fingers();
+        Scratch { thread, by, body: Vec::new(), old: Vec::new(), key: Key::new() }
     }
 }
 

@@ -82,6 +82,7 @@ impl Context {
             writes: &self.writes,
             packet: self.packet_bytes(),
             tables: &self.tables,
+            fingers: self.page_access.fingers(),
             number: self.number,
             defines: self.ddl.is_some(),
         };

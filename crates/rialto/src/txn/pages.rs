@@ -11,7 +11,7 @@ use crate::commit::write_set::{CurrentLocation, Effect, EntryInPages, IndexAdd, 
 use crate::error::Result;
 use crate::isolate::LockTarget;
 use crate::row::{Key, WhichIndex};
-use crate::store::paged::{EnteredInPages, PagedTable};
+use crate::store::paged::{ClaimedRow, EnteredInPages, PagedTable};
 use crate::store::{InsertRow, RowLocation, TableVersion};
 use crate::unlikely::unlikely;
 
@@ -163,11 +163,12 @@ impl Context {
         let slot = target.slot;
         let record = self.record_of(target.location);
         let pages = pages_of(self.tables.at(slot));
-        let is_new = pages.claim_row(&self.page_access, &self.key)?;
-        let moved_to = match pages.reserve_again(&self.page_access, &self.key, record, self.body.len()) {
+        let claimed = pages.claim_row(&self.page_access, &self.key)?;
+        let body = (record, claimed);
+        let moved_to = match pages.reserve_again(&self.page_access, &self.key, body, self.body.len()) {
             Ok(moved_to) => moved_to,
             Err(error) => {
-                if is_new {
+                if claimed.is_new {
                     pages.unclaim_row(&self.key);
                 }
                 return Err(error);
@@ -178,7 +179,7 @@ impl Context {
             WriteKind::Patch => self.push_patch(target, effect),
             _ => self.push_put(target, effect),
         }
-        self.note_row_claimed(slot, is_new)?;
+        self.note_row_claimed(slot, claimed)?;
         if self.tables.at(slot).schema.indexes().is_empty() {
             return Ok(());
         }
@@ -197,12 +198,12 @@ impl Context {
     pub(super) fn push_delete_in_pages(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let record = self.record_of(target.location);
-        let is_new = pages_of(self.tables.at(slot)).claim_row(&self.page_access, &self.key)?;
+        let claimed = pages_of(self.tables.at(slot)).claim_row(&self.page_access, &self.key)?;
         let table = self.tables.at(slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let record_at = redo::write_delete(packet, table.id, &self.key);
         self.push_write(target, Effect { rekeys: true, ..Effect::of(WriteKind::Delete, record) }, record_at);
-        self.note_row_claimed(slot, is_new)?;
+        self.note_row_claimed(slot, claimed)?;
         let body = std::mem::take(&mut self.body);
         let mut positions = 0..self.tables.at(slot).schema.indexes().len();
         let claimed = positions.try_for_each(|position| self.claim_given_up(slot, position, &body));
@@ -210,8 +211,8 @@ impl Context {
         claimed
     }
 
-    fn note_row_claimed(&mut self, slot: u32, is_new: bool) -> Result<()> {
-        if !is_new {
+    fn note_row_claimed(&mut self, slot: u32, claimed: ClaimedRow) -> Result<()> {
+        if !claimed.is_new {
             return Ok(());
         }
         let key = self.key.clone();

@@ -4,7 +4,7 @@
 //!
 //! - [`disk_tables`]: the disk-resident tables of a database; [`paged_table`]: the trees of one of them; [`paged_index`]: that of
 //!   a secondary index, and [`index_build`] fills a new one; [`paged_tree`]: a tree of pages, whose operations fetch what is missing;
-//! - [`page_access`]: how the operations of a transaction reach pages; [`key_ahead`]: keys whose pages are read side by side;
+//! - [`page_access`]: how the operations of a transaction reach pages; [`fingers`]: where they have found keys; [`key_ahead`]: keys whose pages are read side by side;
 //! - [`page_store`]: the pages of a database, whatever their size;
 //! - [`pool`]: the pages in memory, and how they come and go; [`frames`]: their memory; [`replacement`]: which of them
 //!   leaves; [`page_map`]: where each page is; [`cut`]: the pages as they were at a moment.
@@ -18,6 +18,7 @@ mod bits;
 mod cut;
 mod disk_tables;
 mod file_space;
+mod fingers;
 mod frames;
 mod image;
 mod index_build;
@@ -40,6 +41,7 @@ mod restored_pages;
 pub(crate) use self::disk_tables::{
     CACHE_BYTES_BY_DEFAULT, DiskTables, PAGE_BYTES_BY_DEFAULT, PageCheckpoint, PageOptions, PagesAt,
 };
+pub(crate) use self::fingers::Fingers;
 pub(crate) use self::index_build::IndexBuild;
 pub(crate) use self::key_ahead::{KeyAhead, fetch_together};
 pub(crate) use self::page_access::{GaveUp, KeptPages, PageAccess, PageMode};
@@ -49,7 +51,7 @@ pub(crate) use self::page_list::{LIST_WORDS_MAX, PageList};
 pub use self::page_store::PageStats;
 pub(crate) use self::page_store::{CACHE_BYTES_MIN, PAGE_SIZES};
 pub(crate) use self::paged_index::PagedIndex;
-pub(crate) use self::paged_table::{EnteredInPages, LeafEnds, PagedTable};
+pub(crate) use self::paged_table::{ClaimedRow, EnteredInPages, LeafEnds, PagedTable};
 pub(crate) use self::published::PublishedAt;
 pub(crate) use self::restored_pages::{RestoredPages, damage as page_damage};
 

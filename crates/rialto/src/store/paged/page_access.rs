@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use super::fingers::Fingers;
 use crate::account::PageCounts;
 use crate::account::disk_waits::{self, DiskWaits};
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub(crate) struct PageAccess {
     counts: Cell<PageCounts>,
     gave_up: Cell<Option<GaveUp>>,
     kept: RefCell<KeptPages>,
+    fingers: Fingers,
     /// When its transaction has waited for the disk.
     disk_waits: Option<Arc<DiskWaits>>,
 }
@@ -46,9 +48,19 @@ impl PageAccess {
         PageAccess::default()
     }
 
+    /// The same, of a caller with several operations on a key.
+    pub fn with_fingers() -> PageAccess {
+        PageAccess { fingers: Fingers::new(), ..PageAccess::default() }
+    }
+
     /// Of a transaction with these waits for the disk.
     pub fn of(disk_waits: Arc<DiskWaits>) -> PageAccess {
-        PageAccess { disk_waits: Some(disk_waits), ..PageAccess::default() }
+        PageAccess { disk_waits: Some(disk_waits), ..PageAccess::with_fingers() }
+    }
+
+    /// Where its operations have found keys.
+    pub fn fingers(&self) -> &Fingers {
+        &self.fingers
     }
 
     /// Does what may wait for the disk.

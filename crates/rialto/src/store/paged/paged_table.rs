@@ -27,6 +27,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::fingers::Fingers;
 use super::key_ahead::KeyAhead;
 use super::long_body::{LongBody, PART_KEY_BYTES, part_key};
 use super::page_access::PageAccess;
@@ -67,6 +68,15 @@ pub(crate) struct FoundInPages {
     pub lsn: Lsn,
 }
 
+/// A row that is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClaimedRow {
+    /// Whether it was not claimed before.
+    pub is_new: bool,
+    /// The bytes that its entry in the primary tree has room for, as long as it is claimed.
+    room: usize,
+}
+
 /// The result of putting an entry into a secondary index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EnteredInPages {
@@ -82,6 +92,16 @@ pub(crate) enum EnteredInPages {
 /// The result of a step that changes claimed entries only: it reads no page, and needs no frame.
 fn in_memory<T>(done: Result<T>) -> T {
     done.unwrap_or_else(|error| unreachable!("a claimed entry is in memory: {error}"))
+}
+
+/// Changes a claimed entry, or one that may be gone. False: it is.
+fn change_claimed(
+    tree: &dyn RowTree,
+    fingers: &Fingers,
+    key: &[u8],
+    work: &mut dyn FnMut(&mut dyn LatchedEntry),
+) -> bool {
+    tree.change_in_memory(fingers, key, work).unwrap_or_else(|| unreachable!("a claimed entry is in memory"))
 }
 
 impl PagedTable {
@@ -450,25 +470,28 @@ impl PagedTable {
         &self,
         by: &PageAccess,
         key: &[u8],
-        record: RowLocation,
+        (record, claimed): (RowLocation, ClaimedRow),
         length: usize,
     ) -> Result<Option<RowLocation>> {
         let location = self.reserve(by, key, length)?;
         let is_in_line = location == RowLocation::IN_LINE;
         let room = if is_in_line { length } else { LongBody::BYTES };
-        if let Err(error) = self.primary.enlarge(by, key, room) {
+        if room > claimed.room
+            && let Err(error) = self.primary.enlarge(by, key, room)
+        {
             self.release(location);
             return Err(error);
         }
         Ok(Some(location).filter(|_| !is_in_line || record != location))
     }
 
-    /// Claims the row of a locked key. False: it was claimed already, or there is none.
-    pub fn claim_row(&self, by: &PageAccess, key: &[u8]) -> Result<bool> {
-        let (mut row, mut is_new, mut is_long) = (Vec::new(), false, false);
+    /// Claims the row of a locked key, if there is one.
+    pub fn claim_row(&self, by: &PageAccess, key: &[u8]) -> Result<ClaimedRow> {
+        let (mut row, mut is_new, mut is_long, mut room) = (Vec::new(), false, false, 0);
         self.primary.change(by, key, &mut |entry| {
             let marks = entry.at().marks;
             (is_new, is_long) = (!marks.claimed, marks.overflow);
+            room = entry.at().room_bytes();
             if is_new {
                 entry.set_marks(EntryMarks { claimed: true, ..marks });
             }
@@ -484,7 +507,7 @@ impl PagedTable {
             self.unclaim_in_line(key);
             return Err(error);
         }
-        Ok(is_new)
+        Ok(ClaimedRow { is_new, room })
     }
 
     fn claim_parts(&self, by: &PageAccess, long: LongBody) -> Result<()> {
@@ -640,13 +663,13 @@ impl PagedTable {
 
     fn unclaim_in_line(&self, key: &[u8]) -> Option<LongBody> {
         let (mut row, mut is_long) = (Vec::new(), false);
-        in_memory(self.primary.change(&PageAccess::plain(), key, &mut |entry| {
+        change_claimed(&*self.primary, &Fingers::none(), key, &mut |entry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed: false, ..marks });
             is_long = marks.overflow;
             row.clear();
             entry.read(&mut row);
-        }));
+        });
         is_long.then(|| LongBody::of_row(&row))
     }
 
@@ -656,10 +679,10 @@ impl PagedTable {
 
     /// Ends the claim of an entry.
     pub fn unclaim_entry(&self, position: usize, entry: &[u8]) {
-        in_memory(self.secondary(position).change(&PageAccess::plain(), entry, &mut |entry| {
+        change_claimed(self.secondary(position), &Fingers::none(), entry, &mut |entry| {
             let marks = entry.at().marks;
             entry.set_marks(EntryMarks { claimed: false, ..marks });
-        }));
+        });
     }
 
     /// Removes a placeholder.
@@ -669,7 +692,7 @@ impl PagedTable {
 
     /// Points an entry that was taken over back to the row of this key, which had taken it over itself, or not.
     pub fn give_back(&self, position: usize, entry: &[u8], (primary, had_taken): (&[u8], bool)) {
-        in_memory(self.secondary(position).change(&PageAccess::plain(), entry, &mut |entry| {
+        change_claimed(self.secondary(position), &Fingers::none(), entry, &mut |entry| {
             let marks = entry.at().marks;
             let mut row = Vec::new();
             entry.read(&mut row);
@@ -678,7 +701,7 @@ impl PagedTable {
                 true => entry.set(&both(earlier, primary), marks),
                 false => entry.set(primary, EntryMarks { taken_over: false, ..marks }),
             }
-        }));
+        });
     }
 
     /// Frees a body that no row has: a reserved one, or, at a commit, one that its row has left. (A body in the primary
@@ -694,40 +717,43 @@ impl PagedTable {
 /// What a commit does once it has its place. It changes what was claimed only, and reads nothing (I10).
 impl PagedTable {
     /// Puts a body to its location, which has room for it, and ends the claim of its row.
-    pub fn put(&self, key: &[u8], location: RowLocation, body: &[u8], lsn: Lsn) {
+    pub fn put(&self, fingers: &Fingers, key: &[u8], location: RowLocation, body: &[u8], lsn: Lsn) {
         let long;
         let (row, marks) = match location.of_long_body() {
             None => (body, EntryMarks::default()),
             Some((number, _)) => {
                 for (part, bytes) in body.chunks(self.part_bytes()).enumerate() {
-                    let is_there = self.long_bodies.change(
-                        &PageAccess::plain(),
-                        &part_key(number, part),
-                        &mut |entry| {
-                            entry.set(bytes, EntryMarks::default());
-                        },
-                    );
-                    assert!(in_memory(is_there), "part {part} of a long body is reserved");
+                    let key = part_key(number, part);
+                    let is_there = change_claimed(&*self.long_bodies, fingers, &key, &mut |entry| {
+                        entry.set(bytes, EntryMarks::default());
+                    });
+                    assert!(is_there, "part {part} of a long body is reserved");
                 }
                 long = LongBody { number, bytes: body.len() as u32 }.row();
                 (&long[..], EntryMarks { overflow: true, ..EntryMarks::default() })
             }
         };
-        let is_there = self.primary.change(&PageAccess::plain(), key, &mut |entry| {
+        let is_there = change_claimed(&*self.primary, fingers, key, &mut |entry| {
             entry.set(row, marks);
             entry.note_writer(lsn);
         });
-        assert!(in_memory(is_there), "the row of a write is claimed");
+        assert!(is_there, "the row of a write is claimed");
     }
 
     /// Changes byte ranges of a body in the primary tree, and ends the claim of its row.
-    pub fn patch<'p>(&self, key: &[u8], mut patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
-        let is_there = self.primary.change(&PageAccess::plain(), key, &mut |entry| {
+    pub fn patch<'p>(
+        &self,
+        fingers: &Fingers,
+        key: &[u8],
+        mut patches: impl Iterator<Item = (usize, &'p [u8])>,
+        lsn: Lsn,
+    ) {
+        let is_there = change_claimed(&*self.primary, fingers, key, &mut |entry| {
             patches.by_ref().for_each(|(offset, bytes)| entry.patch(offset, bytes));
             entry.set_marks(EntryMarks::default());
             entry.note_writer(lsn);
         });
-        assert!(in_memory(is_there), "the row of a write is claimed");
+        assert!(is_there, "the row of a write is claimed");
     }
 
     /// Removes a row. Its body, if it is a long one, is [released](PagedTable::release) by itself.
@@ -760,7 +786,7 @@ impl PagedTable {
         work: &mut dyn FnMut(&mut dyn LatchedEntry),
     ) -> bool {
         let (mut is_own, mut row) = (false, Vec::new());
-        self.secondary(position).change_in_memory(entry, &mut |entry| {
+        self.secondary(position).change_in_memory(&Fingers::none(), entry, &mut |entry| {
             is_own = entry.at().marks.claimed && present_key(&*entry, &mut row) == primary;
             if is_own {
                 work(entry);
@@ -807,7 +833,7 @@ impl PagedTable {
             self.release(location);
             return done;
         }
-        self.put(key, location, body, Lsn::ZERO);
+        self.put(by.fingers(), key, location, body, Lsn::ZERO);
         for (position, entry) in entries.iter().enumerate() {
             self.settle(position, entry, key, Lsn::ZERO);
         }

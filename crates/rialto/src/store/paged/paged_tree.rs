@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::fingers::Fingers;
 use super::page_access::PageAccess;
 use super::pool::{FRAMES_AT_ONCE, MissingPage, NoFrame, PagePool, Pages};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::store::tree::{
-    Admit, Batch, Direction, EntryMarks, FoundRow, Guard, InsertRow, LatchedNode, Leaf, More, NewRow, RowAt,
-    ScanRange, Stopped, Tree, row_words_max,
+    Admit, Batch, Direction, EntryMarks, Finger, FoundRow, Guard, InsertRow, LatchedNode, Leaf, More, NewRow,
+    RowAt, ScanRange, Stopped, Tree, row_words_max,
 };
 
 /// A tree of pages of any size, with a row for each key. An operation reads the pages that are missing, so each can fail
@@ -60,7 +61,12 @@ pub(crate) trait RowTree: Send + Sync {
     ) -> Result<bool>;
 
     /// The same if the entry's page is in memory. `None`: it is not.
-    fn change_in_memory(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Option<bool>;
+    fn change_in_memory(
+        &self,
+        fingers: &Fingers,
+        key: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> Option<bool>;
 
     /// Gives the row of a key room for so many bytes. False: the key is absent.
     fn enlarge(&self, by: &PageAccess, key: &[u8], room: usize) -> Result<bool>;
@@ -155,6 +161,16 @@ impl<const W: usize> PagedTree<W> {
         if by.keeps() { by.keep(&self.pool, leaf) } else { Ok(()) }
     }
 
+    #[inline]
+    fn finger(&self, by: &PageAccess, key: &[u8]) -> Option<Finger> {
+        by.fingers().find(self.tree.root(), key)
+    }
+
+    #[inline]
+    fn put_finger(&self, by: &PageAccess, key: &[u8], finger: Finger) {
+        by.fingers().put(self.tree.root(), key, finger);
+    }
+
     /// Repeats an operation until no page is missing, and there are frames.
     fn run<T>(
         &self,
@@ -187,7 +203,7 @@ impl<const W: usize> RowTree for PagedTree<W> {
     }
 
     fn missing(&self, by: &PageAccess, key: &[u8]) -> Result<Option<MissingPage>> {
-        match self.tree.try_find_row(key) {
+        match self.tree.try_find_row(key, None) {
             Ok(found) => self.keep(by, &found.leaf).map(|()| None),
             Err(missing) => Ok(Some(missing)),
         }
@@ -202,16 +218,20 @@ impl<const W: usize> RowTree for PagedTree<W> {
     }
 
     fn find(&self, by: &PageAccess, key: &[u8]) -> Result<FoundRow> {
-        let found = self.run(by, |tree| tree.try_find_row(key).map_err(Stopped::Missing))?;
+        let finger = self.finger(by, key);
+        let found = self.run(by, |tree| tree.try_find_row(key, finger).map_err(Stopped::Missing))?;
+        self.put_finger(by, key, found.finger());
         self.keep(by, &found.leaf)?;
         Ok(found)
     }
 
     fn get(&self, by: &PageAccess, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow> {
+        let finger = self.finger(by, key);
         let found = self.run(by, |tree| {
             row.clear();
-            tree.try_get_row(key, row).map_err(Stopped::Missing)
+            tree.try_get_row(key, finger, row).map_err(Stopped::Missing)
         })?;
+        self.put_finger(by, key, found.finger());
         self.keep(by, &found.leaf)?;
         Ok(found)
     }
@@ -241,7 +261,9 @@ impl<const W: usize> RowTree for PagedTree<W> {
         row: &NewRow<'_>,
         admit: &mut dyn FnMut() -> Admit,
     ) -> Result<InsertRow> {
-        self.run(by, |tree| tree.try_insert_row(key, row, &mut *admit))
+        let (inserted, finger) = self.run(by, |tree| tree.try_insert_row(key, row, &mut *admit))?;
+        self.put_finger(by, key, finger);
+        Ok(inserted)
     }
 
     fn change(
@@ -250,20 +272,39 @@ impl<const W: usize> RowTree for PagedTree<W> {
         key: &[u8],
         work: &mut dyn FnMut(&mut dyn LatchedEntry),
     ) -> Result<bool> {
+        let finger = self.finger(by, key);
         let changed = self.run(by, |tree| {
-            tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position }))
+            tree.try_change(key, finger, |leaf, position| work(&mut EntryOfLeaf { leaf, position }))
         })?;
+        if let Some(((), finger)) = changed {
+            self.put_finger(by, key, finger);
+        }
         Ok(changed.is_some())
     }
 
-    fn change_in_memory(&self, key: &[u8], work: &mut dyn FnMut(&mut dyn LatchedEntry)) -> Option<bool> {
+    fn change_in_memory(
+        &self,
+        fingers: &Fingers,
+        key: &[u8],
+        work: &mut dyn FnMut(&mut dyn LatchedEntry),
+    ) -> Option<bool> {
+        let finger = fingers.find(self.tree.root(), key);
+        let work = |leaf: &mut LatchedNode<'_, W>, position| work(&mut EntryOfLeaf { leaf, position });
         // A change of an entry takes no frame.
-        let changed = self.tree.try_change(key, |leaf, position| work(&mut EntryOfLeaf { leaf, position }));
-        changed.ok().map(|changed| changed.is_some())
+        let changed = self.tree.try_change(key, finger, work).ok()?;
+        if let Some(((), finger)) = changed {
+            fingers.put(self.tree.root(), key, finger);
+        }
+        Some(changed.is_some())
     }
 
     fn enlarge(&self, by: &PageAccess, key: &[u8], room: usize) -> Result<bool> {
-        self.run(by, |tree| tree.try_enlarge_row(key, room))
+        let finger = self.finger(by, key);
+        let enlarged = self.run(by, |tree| tree.try_enlarge_row(key, finger, room))?;
+        if let Some(finger) = enlarged {
+            self.put_finger(by, key, finger);
+        }
+        Ok(enlarged.is_some())
     }
 
     fn remove(&self, by: &PageAccess, key: &[u8], lsn: Option<Lsn>) -> Result<bool> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::page_access::PageAccess;
 use super::page_file::PageFile;
 use super::page_store::{PageStore, PagesOfSize};
-use super::paged_table::{EnteredInPages, PagedTable};
+use super::paged_table::{ClaimedRow, EnteredInPages, PagedTable};
 use super::paged_tree::RowTree;
 use super::pool::PagePool;
 use super::published::PublishedTable;
@@ -68,12 +68,13 @@ impl TableDisk {
             secondaries: vec![(IndexId(2), by_first), (IndexId(3), by_shape)],
         };
         let table = PagedTable::of_published(&store, &published, Weak::new());
-        TestTables { table, trees: self.roots.map(|root| store.tree(root)) }
+        TestTables { table, by: PageAccess::with_fingers(), trees: self.roots.map(|root| store.tree(root)) }
     }
 }
 
 struct TestTables {
     table: PagedTable,
+    by: PageAccess,
     trees: [Arc<dyn RowTree>; 4],
 }
 
@@ -93,6 +94,7 @@ type WrittenRow = (Vec<RowLocation>, Option<Vec<u8>>);
 /// A transaction, as the layers above run it.
 struct TestTransaction<'a> {
     table: &'a PagedTable,
+    by: &'a PageAccess,
     undo: Vec<Undo>,
     /// The entries of each row that it writes: those that it has made, claimed or taken over.
     entries: BTreeMap<Vec<u8>, Vec<(usize, Vec<u8>)>>,
@@ -103,29 +105,29 @@ struct TestTransaction<'a> {
 }
 
 impl TestTransaction<'_> {
-    fn claim(&mut self, key: &[u8]) -> RowLocation {
-        if self.table.claim_row(&PageAccess::plain(), key).unwrap() {
+    fn claim(&mut self, key: &[u8]) -> (RowLocation, ClaimedRow) {
+        let claimed = self.table.claim_row(self.by, key).unwrap();
+        if claimed.is_new {
             self.undo.push(Undo::UnclaimRow(key.to_vec()));
         }
-        match self.writes.get(key) {
+        let location = match self.writes.get(key) {
             Some((locations, _)) => *locations.last().unwrap(),
             None => {
-                let location =
-                    self.table.find(&PageAccess::plain(), key).unwrap().location.expect("the row is there");
+                let location = self.table.find(self.by, key).unwrap().location.expect("the row is there");
                 self.writes.insert(key.to_vec(), (vec![location], None));
                 location
             }
-        }
+        };
+        (location, claimed)
     }
 
     fn insert(&mut self, key: &[u8], body: &[u8]) {
         if self.writes.contains_key(key) {
             return self.update(key, body);
         }
-        let location = self.table.reserve(&PageAccess::plain(), key, body.len()).unwrap();
+        let location = self.table.reserve(self.by, key, body.len()).unwrap();
         self.undo.push(Undo::Release(location));
-        let entered =
-            self.table.enter_row(&PageAccess::plain(), key, (location, body.len()), || Admit::Go).unwrap();
+        let entered = self.table.enter_row(self.by, key, (location, body.len()), || Admit::Go).unwrap();
         assert_eq!(entered, InsertRow::Done);
         self.undo.push(Undo::TakeBackRow(key.to_vec()));
         self.writes.insert(key.to_vec(), (vec![location], Some(body.to_vec())));
@@ -141,7 +143,7 @@ impl TestTransaction<'_> {
     fn give_up(&mut self, key: &[u8], old: &[u8], new: Option<&[u8]>) {
         for (position, entry) in secondary_keys(key, old).into_iter().enumerate() {
             let keeps = new.is_some_and(|new| secondary_keys(key, new)[position] == entry);
-            if !keeps && self.table.claim_entry(&PageAccess::plain(), position, &entry, key).unwrap() {
+            if !keeps && self.table.claim_entry(self.by, position, &entry, key).unwrap() {
                 self.note(key, position, &entry);
                 self.undo.push(Undo::Unclaim(position, entry));
             }
@@ -153,8 +155,7 @@ impl TestTransaction<'_> {
             if old.is_some_and(|old| secondary_keys(key, old)[position] == entry) {
                 continue;
             }
-            let entered =
-                self.table.enter(&PageAccess::plain(), position, &entry, key, || Admit::Go).unwrap();
+            let entered = self.table.enter(self.by, position, &entry, key, || Admit::Go).unwrap();
             if entered != EnteredInPages::Own {
                 self.note(key, position, &entry);
             }
@@ -162,7 +163,7 @@ impl TestTransaction<'_> {
                 EnteredInPages::Done => self.undo.push(Undo::TakeBack(position, entry)),
                 EnteredInPages::Own => {}
                 EnteredInPages::Other => {
-                    let before = self.table.take_over(&PageAccess::plain(), position, &entry, key).unwrap();
+                    let before = self.table.take_over(self.by, position, &entry, key).unwrap();
                     self.undo.push(Undo::GiveBack(position, entry, before));
                 }
                 EnteredInPages::Refused => panic!("nothing is guarded against it"),
@@ -171,13 +172,12 @@ impl TestTransaction<'_> {
     }
 
     fn update(&mut self, key: &[u8], body: &[u8]) {
-        let record = self.claim(key);
+        let body_before = self.claim(key);
         let old = self.rows.get(key).cloned();
         if let Some(old) = &old {
             self.give_up(key, old, Some(body));
         }
-        if let Some(moved) = self.table.reserve_again(&PageAccess::plain(), key, record, body.len()).unwrap()
-        {
+        if let Some(moved) = self.table.reserve_again(self.by, key, body_before, body.len()).unwrap() {
             self.undo.push(Undo::Release(moved));
             self.writes.get_mut(key).unwrap().0.push(moved);
         }
@@ -220,7 +220,7 @@ impl TestTransaction<'_> {
             let last = *locations.last().unwrap();
             let kept = body.as_ref().map(|body| secondary_keys(key, body));
             match body {
-                Some(body) => self.table.put(key, last, body, lsn),
+                Some(body) => self.table.put(self.by.fingers(), key, last, body, lsn),
                 None => self.table.remove_row(key, lsn),
             }
             for (position, entry) in self.entries.get(key).into_iter().flatten() {
@@ -305,6 +305,7 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
             let context = format!("seed {seed}, {frames} frames, round {round}");
             let mut transaction = TestTransaction {
                 table: &tables.table,
+                by: &tables.by,
                 undo: Vec::new(),
                 entries: BTreeMap::new(),
                 writes: BTreeMap::new(),
@@ -385,6 +386,7 @@ fn an_entry_that_is_taken_over_can_be_given_back() {
     let mut random = Random::new(1);
     let begin = |rows: &Model| TestTransaction {
         table: &tables.table,
+        by: &tables.by,
         undo: Vec::new(),
         entries: BTreeMap::new(),
         writes: BTreeMap::new(),

@@ -32,13 +32,21 @@ pub(super) fn in_use(images: &[Option<Saved>]) -> (Bits, Bits) {
 }
 
 fn insert(tree: &PagedTree<WORDS>, key: &[u8], row: &[u8]) -> InsertRow {
+    insert_by(&PageAccess::plain(), tree, key, row)
+}
+
+fn insert_by(by: &PageAccess, tree: &PagedTree<WORDS>, key: &[u8], row: &[u8]) -> InsertRow {
     let new = NewRow { bytes: row, room: row.len(), marks: EntryMarks::default() };
-    tree.insert(&PageAccess::plain(), key, &new, &mut || Admit::Go).unwrap()
+    tree.insert(by, key, &new, &mut || Admit::Go).unwrap()
 }
 
 fn get(tree: &PagedTree<WORDS>, key: &[u8]) -> Option<Vec<u8>> {
+    get_by(&PageAccess::plain(), tree, key)
+}
+
+fn get_by(by: &PageAccess, tree: &PagedTree<WORDS>, key: &[u8]) -> Option<Vec<u8>> {
     let mut row = Vec::new();
-    tree.get(&PageAccess::plain(), key, &mut row).unwrap().marks.map(|_| row)
+    tree.get(by, key, &mut row).unwrap().marks.map(|_| row)
 }
 
 fn all(tree: &PagedTree<WORDS>, direction: Direction) -> Vec<Vec<u8>> {
@@ -67,11 +75,29 @@ fn draw_key(random: &mut Random, shape: u64) -> Vec<u8> {
     }
 }
 
+/// More trees with the same keys than there are fingers, so that some share the places of their fingers. The rows tell the trees
+/// apart.
+#[test]
+fn a_finger_leads_to_its_tree_only() {
+    let (pool, by) = (pool(200), &PageAccess::with_fingers());
+    let trees: Vec<_> = (0..150_u8).map(|_| PagedTree::new(pool.clone()).unwrap()).collect();
+    for number in 0..20_u32 {
+        let key = number.to_be_bytes();
+        for (row, tree) in (0..).zip(&trees) {
+            insert_by(by, tree, &key, &[row]);
+        }
+        for (row, tree) in (0..).zip(&trees) {
+            assert_eq!(get_by(by, tree, &key), Some(vec![row]), "key {number}");
+        }
+    }
+}
+
 #[test]
 fn a_tree_of_pages_is_a_map() {
     let mut random = Random::new(Random::seed_from_environment());
     for (shape, frames) in [(0, 8), (0, 64), (1, 9), (2, 12)] {
         let (tree, mut model) = (PagedTree::new(pool(frames)).unwrap(), BTreeMap::new());
+        let by = &PageAccess::with_fingers();
         for step in 0..12_000 {
             let key = draw_key(&mut random, shape);
             let most = (8 * row_words_max(WORDS, key.len())).min(300) as u64;
@@ -83,12 +109,12 @@ fn a_tree_of_pages_is_a_map() {
                         true => InsertRow::Exists(EntryMarks::default()),
                         false => InsertRow::Done,
                     };
-                    assert_eq!(insert(&tree, &key, &row), expected, "{context}");
+                    assert_eq!(insert_by(by, &tree, &key, &row), expected, "{context}");
                     model.entry(key).or_insert(row);
                 }
                 4..=5 => {
                     assert_eq!(
-                        tree.remove(&PageAccess::plain(), &key, None).unwrap(),
+                        tree.remove(by, &key, None).unwrap(),
                         model.remove(&key).is_some(),
                         "{context}"
                     );
@@ -96,15 +122,12 @@ fn a_tree_of_pages_is_a_map() {
                 6 => {
                     // A row that grows needs room first.
                     assert_eq!(
-                        tree.enlarge(&PageAccess::plain(), &key, row.len()).unwrap(),
+                        tree.enlarge(by, &key, row.len()).unwrap(),
                         model.contains_key(&key),
                         "{context}"
                     );
-                    let done = tree
-                        .change(&PageAccess::plain(), &key, &mut |entry| {
-                            entry.set(&row, EntryMarks::default())
-                        })
-                        .unwrap();
+                    let done =
+                        tree.change(by, &key, &mut |entry| entry.set(&row, EntryMarks::default())).unwrap();
                     assert_eq!(done, model.contains_key(&key), "{context}");
                     model.entry(key).and_modify(|there| *there = row);
                 }
@@ -114,12 +137,9 @@ fn a_tree_of_pages_is_a_map() {
                     let count = random.below((there.len() - from) as u64 + 1) as usize;
                     let patch = vec![random.below(256) as u8; count];
                     there[from..from + count].copy_from_slice(&patch);
-                    assert!(
-                        tree.change(&PageAccess::plain(), &key, &mut |entry| entry.patch(from, &patch))
-                            .unwrap()
-                    );
+                    assert!(tree.change(by, &key, &mut |entry| entry.patch(from, &patch)).unwrap());
                 }
-                _ => assert_eq!(get(&tree, &key), model.get(&key).cloned(), "{context}"),
+                _ => assert_eq!(get_by(by, &tree, &key), model.get(&key).cloned(), "{context}"),
             }
         }
         let keys: Vec<_> = model.keys().cloned().collect();

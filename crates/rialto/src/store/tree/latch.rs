@@ -127,23 +127,27 @@ impl<W: Word> Latch<W> {
         false
     }
 
-    /// Unlatches a node that was changed.
+    /// Unlatches a node that was changed. Gives its word from now on.
     #[inline]
-    pub(super) fn unlock_changed(&self) {
+    pub(super) fn unlock_changed(&self) -> u64 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED != 0);
-        self.word.store((word & !(LATCHED | FREE)) + STEP, Ordering::Release);
+        let word = (word & !(LATCHED | FREE)) + STEP;
+        self.word.store(word, Ordering::Release);
         latches::given_back();
+        word
     }
 
     /// Unlatches a node in which no change was made that an optimistic reader could mistake: what the reader read stays
-    /// valid.
+    /// valid. Gives its word from now on.
     #[inline]
-    pub(super) fn unlock_unchanged(&self) {
+    pub(super) fn unlock_unchanged(&self) -> u64 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED != 0);
-        self.word.store(word & !LATCHED, Ordering::Release);
+        let word = word & !LATCHED;
+        self.word.store(word, Ordering::Release);
         latches::given_back();
+        word
     }
 
     /// Unlatches a node that is freed: readers that still find it begin again at the root.

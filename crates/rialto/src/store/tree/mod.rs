@@ -72,7 +72,7 @@ pub use self::nodes::{Nodes, Numbered, Stopped, StoppedIn};
 pub use self::pool::{Full, NODE_BYTES, NodePool};
 pub use self::prefetch::LeafAhead;
 pub(crate) use self::rows::parts_of_taken_over;
-pub use self::rows::{EntryMarks, FoundRow, InsertRow, NewRow, RowAt, row_words_max};
+pub use self::rows::{EntryMarks, Finger, FoundRow, InsertRow, NewRow, RowAt, row_words_max};
 pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
 pub use self::sort::{Entry, Merge, SortRun, order};
 

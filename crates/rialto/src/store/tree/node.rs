@@ -28,6 +28,7 @@
 
 #![allow(unsafe_code)]
 
+use super::Leaf;
 use super::image::NodeImage;
 use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, tail_word, tail_words};
 use super::latch::Latch;
@@ -292,6 +293,16 @@ impl<const W: usize> Node<W> {
         key.set_len(control.prefix_bytes());
     }
 
+    /// Whether a key begins with the node's prefix.
+    pub(super) fn has_prefix_of(&self, control: Control<W>, key: &[u8]) -> bool {
+        let from = W.saturating_sub(control.prefix_words());
+        let Some(prefix) = key.get(..control.prefix_bytes()) else { return false };
+        prefix.chunks(8).enumerate().all(|(word, bytes)| {
+            let there = self.body(from + word).to_be_bytes();
+            there[..bytes.len()] == *bytes
+        })
+    }
+
     /// Writes the suffix of entry `at` to `key`, which begins with the node's prefix already.
     #[inline]
     pub(super) fn read_suffix(&self, control: Control<W>, at: usize, key: &mut KeyBuf) {
@@ -362,11 +373,7 @@ impl<const W: usize> Deref for LatchedNode<'_, W> {
 impl<const W: usize> Drop for LatchedNode<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        if self.changed {
-            self.node.latch.unlock_changed();
-        } else {
-            self.node.latch.unlock_unchanged();
-        }
+        self.unlock();
     }
 }
 
@@ -374,6 +381,20 @@ impl<'n, const W: usize> LatchedNode<'n, W> {
     /// A node that the pool has latched for its new owner.
     pub(super) fn of_latched(node: &'n Node<W>) -> LatchedNode<'n, W> {
         LatchedNode { node, changed: true }
+    }
+
+    /// Unlatches the node. Gives its version from now on.
+    #[inline]
+    fn unlock(&mut self) -> u64 {
+        if self.changed { self.node.latch.unlock_changed() } else { self.node.latch.unlock_unchanged() }
+    }
+
+    /// Unlatches the node, which is a leaf of this number: what it is now.
+    #[inline]
+    pub(super) fn unlatch(mut self, number: u32) -> Leaf {
+        let version = self.unlock();
+        std::mem::forget(self);
+        Leaf { node: number, version }
     }
 
     /// Ends the node: it belongs to the pool again.

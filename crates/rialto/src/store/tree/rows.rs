@@ -21,6 +21,7 @@ use super::key::{SearchKey, tail_words};
 use super::node::{LatchedNode, Node};
 use super::nodes::{Nodes, Stopped, StoppedIn};
 use super::{Admit, Leaf, LeafOf, Tree};
+use crate::fault_injection;
 use crate::ids::Lsn;
 
 /// What an entry says of its row.
@@ -106,6 +107,11 @@ impl RowAt {
         usize::from(self.room)
     }
 
+    /// The bytes that it may have.
+    pub fn room_bytes(self) -> usize {
+        8 * self.room()
+    }
+
     /// Its length.
     pub fn bytes(self) -> usize {
         usize::from(self.bytes)
@@ -147,10 +153,9 @@ impl<const W: usize> Node<W> {
     /// Appends a row's bytes to `out`.
     pub fn read_row(&self, row: RowAt, out: &mut Vec<u8>) {
         let from = out.len();
-        let words = row.bytes().div_ceil(8);
-        out.reserve(8 * words);
-        for word in 0..words {
-            out.extend_from_slice(&self.body(row.first() + word).to_ne_bytes());
+        out.resize(from + 8 * row.bytes().div_ceil(8), 0);
+        for (word, bytes) in out[from..].chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.body(row.first() + word).to_ne_bytes());
         }
         out.truncate(from + row.bytes());
     }
@@ -279,6 +284,13 @@ impl NewRow<'_> {
     }
 }
 
+/// Where an operation has found a key, or a place for it: its leaf, and its position there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finger {
+    pub(super) leaf: Leaf,
+    pub(super) at: u32,
+}
+
 /// What was found of a key in a tree with rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundRow {
@@ -286,8 +298,16 @@ pub struct FoundRow {
     pub marks: Option<EntryMarks>,
     /// The leaf that covers the key.
     pub leaf: Leaf,
+    at: u32,
     /// The highest place of a writer to the leaf, removals included (I3).
     pub lsn: Lsn,
+}
+
+impl FoundRow {
+    /// Where it was found.
+    pub fn finger(&self) -> Finger {
+        Finger { leaf: self.leaf, at: self.at }
+    }
 }
 
 /// The result of an insert of a row.
@@ -301,19 +321,27 @@ pub enum InsertRow {
     Refused,
 }
 
+/// An operation on a key may begin where an earlier one has found the key (`from`), and not at the root. A leaf whose version
+/// is the same is the same leaf of the same tree. If it has the key, it covers it; if not, or if it has changed, the
+/// operation descends.
 impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// Looks `key` up, and appends its row to `row` if it is there.
-    pub fn try_get_row(&self, key: &[u8], row: &mut Vec<u8>) -> Result<FoundRow, N::Missing> {
-        let from = row.len();
-        self.try_find_with(key, |node, there| {
-            row.truncate(from);
+    pub fn try_get_row(
+        &self,
+        key: &[u8],
+        from: Option<Finger>,
+        row: &mut Vec<u8>,
+    ) -> Result<FoundRow, N::Missing> {
+        let length = row.len();
+        self.try_find_with(key, from, |node, there| {
+            row.truncate(length);
             node.read_row(there, row);
         })
     }
 
     /// Looks `key` up, without its row.
-    pub fn try_find_row(&self, key: &[u8]) -> Result<FoundRow, N::Missing> {
-        self.try_find_with(key, |_, _| {})
+    pub fn try_find_row(&self, key: &[u8], from: Option<Finger>) -> Result<FoundRow, N::Missing> {
+        self.try_find_with(key, from, |_, _| {})
     }
 
     /// The same; `read` sees where the row of the key lies, maybe more than once, the last time as it is.
@@ -321,12 +349,13 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     fn try_find_with(
         &self,
         key: &[u8],
+        mut from: Option<Finger>,
         mut read: impl FnMut(&Node<W>, RowAt),
     ) -> Result<FoundRow, N::Missing> {
         let probe = SearchKey::new(key);
         loop {
-            let Some(LeafOf { number, node, version, share }) = self.try_leaf(&probe)? else { continue };
-            let (at, found) = node.find(node.control(), &probe, share);
+            let Some((leaf, at, found)) = self.try_entry(&probe, from.take())? else { continue };
+            let LeafOf { number, node, version, .. } = leaf;
             let marks = found.then(|| {
                 let there = node.row_at(at);
                 read(node, there);
@@ -334,28 +363,63 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
             });
             let lsn = Lsn(node.removal.load(Ordering::Relaxed));
             if node.latch.validate(version) {
-                return Ok(FoundRow { marks, leaf: Leaf { node: number, version }, lsn });
+                return Ok(FoundRow { marks, leaf: Leaf { node: number, version }, at: at as u32, lsn });
             }
         }
     }
 
-    /// As [`Tree::try_insert`], with a row, which is at most [`row_words_max`] long.
+    /// The leaf that covers `probe`, where in it the key lies or would lie, and whether it is there; not yet validated.
+    /// `None`: begin again.
+    #[inline(always)]
+    fn try_entry(
+        &self,
+        probe: &SearchKey<'_>,
+        from: Option<Finger>,
+    ) -> Result<Option<(LeafOf<'_, W>, usize, bool)>, N::Missing> {
+        if let Some((leaf, at)) = from.and_then(|from| self.entry_in(from, probe)) {
+            return Ok(Some((leaf, at, true)));
+        }
+        let Some(leaf) = self.try_leaf(probe)? else { return Ok(None) };
+        let (at, found) = leaf.node.find(leaf.node.control(), probe, leaf.share);
+        Ok(Some((leaf, at, found)))
+    }
+
+    /// The leaf of a finger, if it is unchanged and has the key, and the key's position. It is to be validated: what another
+    /// thread writes meanwhile may be seen.
+    #[inline]
+    fn entry_in(&self, from: Finger, probe: &SearchKey<'_>) -> Option<(LeafOf<'_, W>, usize)> {
+        let Leaf { node: number, version } = from.leaf;
+        let node = self.nodes.numbered(number).filter(|node| node.latch.validate(version))?;
+        let control = node.control();
+        // No descent has shown that the key lies between the node's fences.
+        if !node.has_prefix_of(control, probe.key) && !fault_injection::is_on("finger-on-another-key") {
+            return None;
+        }
+        let (at, found) = match node.is_at(control, from.at as usize, probe) {
+            true => (from.at as usize, true),
+            false => node.find(control, probe, None),
+        };
+        found.then_some((LeafOf { number, node, version, share: None }, at))
+    }
+
+    /// As [`Tree::try_insert`], with a row, which is at most [`row_words_max`] long. Gives where the key is, or belongs, too.
     pub fn try_insert_row(
         &self,
         key: &[u8],
         new: &NewRow<'_>,
         mut admit: impl FnMut() -> Admit,
-    ) -> Result<InsertRow, StoppedIn<N, W>> {
+    ) -> Result<(InsertRow, Finger), StoppedIn<N, W>> {
         assert!(new.room_words() <= row_words_max(W, key.len()), "the row of a key fits into its node");
         let probe = SearchKey::new(key);
         loop {
             let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
-            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
+            let Some(LeafOf { number, node, version, share }) = leaf else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
             if found {
                 let there = node.row_at(at).marks;
                 if node.latch.validate(version) {
-                    return Ok(InsertRow::Exists(there));
+                    let leaf = Leaf { node: number, version };
+                    return Ok((InsertRow::Exists(there), Finger { leaf, at: at as u32 }));
                 }
                 continue;
             }
@@ -372,25 +436,30 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
                 match admit() {
                     Admit::Go => {}
                     Admit::GoAndUnguard => leaf.unguard(),
-                    Admit::Refuse => return Ok(InsertRow::Refused),
+                    Admit::Refuse => {
+                        let leaf = leaf.unlatch(number);
+                        return Ok((InsertRow::Refused, Finger { leaf, at: at as u32 }));
+                    }
                 }
             }
             leaf.insert_row(at, probe.head(control.prefix_bytes()), suffix, new);
-            return Ok(InsertRow::Done);
+            let leaf = leaf.unlatch(number);
+            return Ok((InsertRow::Done, Finger { leaf, at: at as u32 }));
         }
     }
 
-    /// Changes the leaf of a key that is present, by its latched node and the key's position. `None`: the key is absent.
+    /// Changes the leaf of a key that is present, by its latched node and the key's position. Gives where the key
+    /// is afterwards, too. `None`: the key is absent.
     pub fn try_change<T>(
         &self,
         key: &[u8],
+        mut from: Option<Finger>,
         work: impl FnOnce(&mut LatchedNode<'_, W>, usize) -> T,
-    ) -> Result<Option<T>, StoppedIn<N, W>> {
+    ) -> Result<Option<(T, Finger)>, StoppedIn<N, W>> {
         let probe = SearchKey::new(key);
         loop {
-            let leaf = self.try_leaf(&probe).map_err(Stopped::Missing)?;
-            let Some(LeafOf { node, version, share, .. }) = leaf else { continue };
-            let (at, found) = node.find(node.control(), &probe, share);
+            let entry = self.try_entry(&probe, from.take()).map_err(Stopped::Missing)?;
+            let Some((LeafOf { number, node, version, .. }, at, found)) = entry else { continue };
             if !found {
                 if node.latch.validate(version) {
                     return Ok(None);
@@ -398,22 +467,30 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
                 continue;
             }
             let Some(mut leaf) = self.latch_to_change(node, version)? else { continue };
-            return Ok(Some(work(&mut leaf, at)));
+            let done = work(&mut leaf, at);
+            let leaf = leaf.unlatch(number);
+            return Ok(Some((done, Finger { leaf, at: at as u32 })));
         }
     }
 
-    /// Gives the row of a key room for so many bytes, which its node can hold. False: the key is absent.
-    pub fn try_enlarge_row(&self, key: &[u8], room: usize) -> Result<bool, StoppedIn<N, W>> {
+    /// Gives the row of a key room for so many bytes, which its node can hold. Gives where the key is afterwards.
+    /// `None`: the key is absent.
+    pub fn try_enlarge_row(
+        &self,
+        key: &[u8],
+        from: Option<Finger>,
+        room: usize,
+    ) -> Result<Option<Finger>, StoppedIn<N, W>> {
         let words = room.div_ceil(8);
         assert!(words <= row_words_max(W, key.len()), "the row of a key fits into its node");
         loop {
-            let enlarged = self.try_change(key, |leaf, at| {
+            let enlarged = self.try_change(key, from, |leaf, at| {
                 leaf.enlarge_row(at, words) || self.compact(leaf, words) && leaf.enlarge_row(at, words)
             })?;
             match enlarged {
-                None => return Ok(false),
-                Some(true) => return Ok(true),
-                Some(false) => self.split(0, key)?,
+                None => return Ok(None),
+                Some((true, finger)) => return Ok(Some(finger)),
+                Some((false, _)) => self.split(0, key)?,
             }
         }
     }

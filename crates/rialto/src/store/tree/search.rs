@@ -187,11 +187,26 @@ impl<const W: usize> Node<W> {
             return (at, false);
         }
         // The usual case has no tail, so equal heads and equal lengths are equal keys.
-        let tag = self.tag(at);
-        if tag == probe.key.len().wrapping_sub(prefix) as u64 && tag & LONG == 0 {
+        if self.is_whole_key(at, probe.key, prefix) {
             return (at, true);
         }
         self.find_among_equal_heads(at, count, head, probe.suffix(prefix))
+    }
+
+    /// Whether `probe` lies at this position of a leaf. False of a key with a tail, too.
+    #[inline(always)]
+    pub(super) fn is_at(&self, control: Control<W>, at: usize, probe: &SearchKey<'_>) -> bool {
+        let prefix = control.prefix_bytes();
+        at < control.count()
+            && self.head(at) == probe.head(prefix)
+            && self.is_whole_key(at, probe.key, prefix)
+    }
+
+    /// Whether the entry, whose head is that of the key, has no tail and is the key.
+    #[inline(always)]
+    fn is_whole_key(&self, at: usize, key: &[u8], prefix: usize) -> bool {
+        let tag = self.tag(at);
+        tag == key.len().wrapping_sub(prefix) as u64 && tag & LONG == 0
     }
 
     #[inline(never)]

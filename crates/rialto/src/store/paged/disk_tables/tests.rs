@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::ids::Lsn;
 use crate::io::{FaultKind, FaultyDisk, MemoryDisk, Processor, SimulatedDisk};
+use crate::store::paged::Fingers;
 use crate::store::paged::page_access::PageAccess;
 use crate::store::paged::page_backup::PagesHeld;
 use crate::store::tree::Admit;
@@ -89,7 +90,7 @@ fn fill(tables: &DiskTables, heap: u32) -> PagedTable {
         let length = if number % 500 == 0 { 9_000 } else { 800 };
         let location = table.reserve(&access, &key, length).unwrap();
         table.enter_row(&access, &key, (location, length), || Admit::Go).unwrap();
-        table.put(&key, location, &vec![7; length], Lsn(1));
+        table.put(&Fingers::none(), &key, location, &vec![7; length], Lsn(1));
     }
     table
 }
