@@ -30,7 +30,7 @@
 
 use super::Leaf;
 use super::image::NodeImage;
-use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, tail_word, tail_words};
+use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, be_word, tail_word, tail_words};
 use super::latch::Latch;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -294,13 +294,14 @@ impl<const W: usize> Node<W> {
     }
 
     /// Whether a key begins with the node's prefix.
+    #[inline]
     pub(super) fn has_prefix_of(&self, control: Control<W>, key: &[u8]) -> bool {
-        let from = W.saturating_sub(control.prefix_words());
-        let Some(prefix) = key.get(..control.prefix_bytes()) else { return false };
-        prefix.chunks(8).enumerate().all(|(word, bytes)| {
-            let there = self.body(from + word).to_be_bytes();
-            there[..bytes.len()] == *bytes
-        })
+        let (from, bytes) = (W.saturating_sub(control.prefix_words()), control.prefix_bytes());
+        bytes <= key.len()
+            && (0..control.prefix_words()).all(|word| {
+                let left_out = 8 * (8 * (word + 1)).saturating_sub(bytes);
+                (be_word(&key[8 * word..]) ^ self.body(from + word)) >> left_out == 0
+            })
     }
 
     /// Writes the suffix of entry `at` to `key`, which begins with the node's prefix already.
