@@ -1,7 +1,7 @@
 //! The synchronisation primitives that the lock manager uses, behind one interface: the model tests compile the same
 //! sources against another `sync`, whose primitives are scheduled by a model checker.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::io::Clock;
 
@@ -22,14 +22,22 @@ pub(super) fn spin_a_while(is_over: impl Fn() -> bool) {
     }
 }
 
+/// About as long as falling asleep and being woken takes.
+const GIVE_WAY_WITHIN: Duration = Duration::from_micros(100);
+
 /// Lets other threads run until a wait is over, for about as long as falling asleep and being woken takes. It is for
 /// locks whose holder waits for nothing, so that it runs, or would run if a core were free.
 pub(super) fn give_way(is_over: impl Fn() -> bool) {
+    let began = Instant::now();
     for _ in 0..100 {
         if is_over() {
             return;
         }
+        // Where there are more threads than cores, this may take as long as another thread's turn on the core.
         std::thread::yield_now();
+        if began.elapsed() > GIVE_WAY_WITHIN {
+            return;
+        }
     }
 }
 
