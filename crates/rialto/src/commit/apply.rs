@@ -139,7 +139,8 @@ impl Applying<'_> {
         let is_plain = write.previous.is_none()
             && write.record.is_in_line()
             && write.moved_to.is_none()
-            && self.writes.adds_of(last).iter().all(|add| add.index == WhichIndex::Primary);
+            && (self.writes.adds_of(last).iter().all(|add| add.index == WhichIndex::Primary)
+                || fault_injection::is_on("every-write-in-pages-is-plain"));
         let written = body_of(write, packet);
         match write.kind {
             WriteKind::Patch if is_plain => {

@@ -94,7 +94,7 @@ fn in_memory<T>(done: Result<T>) -> T {
     done.unwrap_or_else(|error| unreachable!("a claimed entry is in memory: {error}"))
 }
 
-/// Changes a claimed entry, or one that may be gone. False: it is.
+/// Changes an entry that is claimed, so that its page is in memory. False: it is not there.
 fn change_claimed(
     tree: &dyn RowTree,
     fingers: &Fingers,

@@ -378,6 +378,41 @@ fn a_table_of_pages_is_a_map_of_committed_rows() {
     }
 }
 
+/// Other rows come into the leaf of a claimed row, and go, until it was compacted, split and merged.
+#[test]
+fn a_claimed_row_keeps_the_room_that_it_was_claimed_with() {
+    let (disk, pool) = TableDisk::new(90);
+    let TestTables { table, by, trees } = disk.table(&pool);
+    let key = |number: u32| number.to_be_bytes();
+    let insert = |number: u32, length: usize| {
+        table.load(&by, &key(number), &vec![7; length], &[]).unwrap().unwrap();
+    };
+    let remove = |number: u32| {
+        assert!(table.claim_row(&by, &key(number)).unwrap().is_new);
+        table.remove_row(&key(number), Lsn(1));
+    };
+    // Its room is greater than its row.
+    insert(500, 400);
+    assert!(table.claim_row(&by, &key(500)).unwrap().is_new);
+    table.put(by.fingers(), &key(500), RowLocation::IN_LINE, &[8; 10], Lsn(1));
+    let claimed = table.claim_row(&by, &key(500)).unwrap();
+    for round in 0..5 {
+        // Rows that come and go leave holes; then so many come that the leaf is split.
+        (0..400).for_each(|number| {
+            insert(1_000 + number, 120);
+            remove(1_000 + number);
+        });
+        (0..300).for_each(|number| insert(number + 350 + u32::from(number >= 150), 60 + round));
+        (0..300).for_each(|number| remove(number + 350 + u32::from(number >= 150)));
+    }
+    let moved = table.reserve_again(&by, &key(500), (RowLocation::IN_LINE, claimed), 400).unwrap();
+    assert_eq!(moved, None, "a body of 400 bytes is in its leaf");
+    table.put(by.fingers(), &key(500), RowLocation::IN_LINE, &[9; 400], Lsn(2));
+    let mut body = Vec::new();
+    assert!(table.read(&by, &key(500), &mut body).unwrap());
+    assert_eq!((body, keys_of(&*trees[0]).len()), (vec![9; 400], 1));
+}
+
 /// The names of the positions are those of the indexes.
 #[test]
 fn an_entry_that_is_taken_over_can_be_given_back() {

@@ -92,6 +92,23 @@ fn a_finger_leads_to_its_tree_only() {
     }
 }
 
+/// One row is read again and again by its finger, beside reads of far more pages than there are frames. Its page stays.
+#[test]
+fn a_page_that_is_used_by_fingers_stays_in_memory() {
+    let (tree, by) = (PagedTree::new(pool(64)).unwrap(), &PageAccess::with_fingers());
+    for key in 0..10_000_u32 {
+        insert(&tree, &key.to_be_bytes(), &[7; 100]);
+    }
+    let seed = Random::seed_from_environment();
+    let mut random = Random::new(seed);
+    for _ in 0..20_000 {
+        get_by(by, &tree, &5_000_u32.to_be_bytes()).unwrap();
+        get(&tree, &(random.below(10_000) as u32).to_be_bytes()).unwrap();
+    }
+    let misses = by.counts().misses;
+    assert!(misses <= 10, "RIALTO_SEED={seed}: {misses} of 20000 reads of one row have missed its page");
+}
+
 #[test]
 fn a_tree_of_pages_is_a_map() {
     let mut random = Random::new(Random::seed_from_environment());

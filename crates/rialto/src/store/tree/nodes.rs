@@ -37,6 +37,9 @@ pub trait Nodes<const W: usize>: Send + Sync {
     /// The node of this number, whatever it is by now. `None`: there is no such number.
     fn numbered(&self, number: u32) -> Option<&Node<W>>;
 
+    /// Notes a use of a node to which no descent has led.
+    fn note_use(&self, node: &Node<W>);
+
     /// A latched node is about to be changed. An error if what the change needs is not there.
     fn before_change(&self, node: &LatchedNode<'_, W>) -> Result<(), Self::Full>;
 

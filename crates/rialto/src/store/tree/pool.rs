@@ -341,6 +341,8 @@ impl Nodes<MEMORY_WORDS> for NodesInMemory {
         self.region.get(number)
     }
 
+    fn note_use(&self, _node: &MemoryNode) {}
+
     #[inline(always)]
     fn begin_restructuring(&self) {}
 

@@ -119,7 +119,8 @@ impl RowAt {
 
     /// The words that it takes in another node: its room, if it is claimed.
     pub(super) fn kept_room(self) -> usize {
-        if self.marks.claimed { self.room() } else { self.bytes().div_ceil(8) }
+        let keeps_room = self.marks.claimed && !fault_injection::is_on("claimed-rows-lose-their-room");
+        if keeps_room { self.room() } else { self.bytes().div_ceil(8) }
     }
 }
 
@@ -388,6 +389,7 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
     /// thread writes meanwhile may be seen.
     #[inline]
     fn entry_in(&self, from: Finger, probe: &SearchKey<'_>) -> Option<(LeafOf<'_, W>, usize)> {
+        self.check_kept();
         let Leaf { node: number, version } = from.leaf;
         let node = self.nodes.numbered(number).filter(|node| node.latch.validate(version))?;
         let control = node.control();
@@ -399,7 +401,13 @@ impl<N: Nodes<W>, const W: usize> Tree<N, W> {
             true => (from.at as usize, true),
             false => node.find(control, probe, None),
         };
-        found.then_some((LeafOf { number, node, version, share: None }, at))
+        if !found {
+            return None;
+        }
+        if !fault_injection::is_on("finger-is-no-use") {
+            self.nodes.note_use(node);
+        }
+        Some((LeafOf { number, node, version, share: None }, at))
     }
 
     /// As [`Tree::try_insert`], with a row, which is at most [`row_words_max`] long. Gives where the key is, or belongs, too.

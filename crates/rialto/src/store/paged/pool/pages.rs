@@ -112,6 +112,11 @@ impl<const W: usize> Nodes<W> for Pages<W> {
         self.0.frames.get(number)
     }
 
+    #[inline(always)]
+    fn note_use(&self, node: &Node<W>) {
+        self.0.touch(node);
+    }
+
     fn before_change(&self, node: &LatchedNode<'_, W>) -> std::result::Result<(), NoFrame> {
         self.0.note_change(node);
         Ok(())

@@ -90,6 +90,15 @@ impl<W: Word> Pair<W> {
         self.latch.validate(version).then_some(seen)
     }
 
+    /// The same, by a version that was read before.
+    fn read_again(&self, version: u64) -> Option<[u64; 2]> {
+        if !self.latch.validate(version) {
+            return None;
+        }
+        let seen = [self.words[0].load(Ordering::Relaxed), self.words[1].load(Ordering::Relaxed)];
+        self.latch.validate(version).then_some(seen)
+    }
+
     /// Sets both words, if the latch is granted from the version that was read.
     ///
     /// It stores before it loads: loom 0.7 explores almost nothing of a thread that loads a word just before it stores
@@ -134,6 +143,33 @@ fn a_validated_reading_is_never_torn() {
 #[should_panic(expected = "a torn reading was believed")]
 fn the_model_finds_missing_fences() {
     reader_beside_a_writer(|| Broken::<true>(AtomicU64::new(0)));
+}
+
+fn reader_that_comes_again<W: Word + Send + Sync + 'static>(word: impl Fn() -> W + Send + Sync + 'static) {
+    loom::model(move || {
+        let pair = Pair::new(word());
+        let version = pair.latch.read().expect("in use");
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || assert!(pair.set(1)))
+        };
+        if let Some(seen) = pair.read_again(version) {
+            assert_eq!(seen, [0, 0], "a later reading was taken for that of the version");
+        }
+        writer.join().expect("the writer does not fail");
+        assert_eq!(pair.read_again(version), None);
+    });
+}
+
+#[test]
+fn a_reader_that_comes_again_reads_the_version_that_it_knows() {
+    reader_that_comes_again(|| AtomicU64::new(0));
+}
+
+#[test]
+#[should_panic(expected = "a later reading was taken for that of the version")]
+fn the_model_finds_missing_fences_for_a_reader_that_comes_again() {
+    reader_that_comes_again(|| Broken::<true>(AtomicU64::new(0)));
 }
 
 fn two_writers<W: Word + Send + Sync + 'static>(word: impl Fn() -> W + Send + Sync + 'static) {
