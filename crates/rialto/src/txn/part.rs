@@ -37,6 +37,7 @@ use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::log::Durability;
+use crate::unlikely::unlikely;
 
 /// A choice that an action makes for its transaction.
 #[derive(Debug, Clone, Copy)]
@@ -175,7 +176,7 @@ impl Transaction<'_> {
         if !fault_injection::is_on("choices-of-parts-are-lost") {
             whole.view.chosen.append(&mut part.view.chosen);
         }
-        whole.page_access.add_counts(part.page_access.take_counts());
+        whole.page_access.end_part(&part.page_access);
         whole.absorb(&mut part);
         let let_go = fault_injection::is_on("part-locks-let-go");
         if let_go || part.core.locks.hand_over(&mut part.owner, &mut whole.owner) {
@@ -189,6 +190,9 @@ impl Transaction<'_> {
     /// Rolls a part back. The transaction's error depends on what the part has read (I3).
     pub(crate) fn forget(&mut self, mut part: PartTransaction) {
         let (whole, part) = (self.context(), part.0.context());
+        if !fault_injection::is_on("parts-that-miss-are-errors") {
+            whole.page_access.end_part(&part.page_access);
+        }
         whole.view.chosen.append(&mut part.view.chosen);
         whole.depend(part.depends);
     }
@@ -228,6 +232,9 @@ impl Context {
         let flag = std::mem::replace(&mut part.cancellation, shared);
         part.view = PartView { is_on: true, flag: Some(flag), ..PartView::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
+        if unlikely(core.has_stages()) {
+            part.page_access.begin_part_of(&self.page_access);
+        }
         if writes {
             part.take_part_packet();
         }
@@ -240,6 +247,7 @@ impl Context {
         self.packet = None;
         // Its number is not one of those that have accounts.
         self.page_access.take_counts();
+        self.page_access.end().release();
         // When another thread comes to release it, its transaction is over.
         self.core.locks.part_from_leader(&mut self.owner);
         self.finish();

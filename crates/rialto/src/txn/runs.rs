@@ -90,8 +90,6 @@ pub(crate) struct Runs {
     cancellation: Option<Arc<Cancellation>>,
     /// Its way through the stages of two-stage execution, where there are stages.
     execution: Option<Box<StagedExecution>>,
-    /// Whether it has no stages: threads that own executors run it.
-    in_one_stage: bool,
 }
 
 impl Runs {
@@ -111,13 +109,7 @@ impl Runs {
             replies: false,
             cancellation: None,
             execution: None,
-            in_one_stage: false,
         }
-    }
-
-    /// Runs on threads that own executors, which have one stage.
-    pub fn on_executors() -> Runs {
-        Runs { in_one_stage: true, ..Runs::new() }
     }
 
     /// Runs of a caller that waits for the outcome.
@@ -217,7 +209,7 @@ impl Runs {
             context.read_unlocked(true);
         }
         self.stage = Some(stage);
-        if unlikely(core.has_stages()) && !self.in_one_stage {
+        if unlikely(core.has_stages()) {
             self.begin_stage(core, options, context);
         }
         if let Some(cancellation) = &self.cancellation {
@@ -250,6 +242,12 @@ impl Runs {
     #[inline(always)]
     pub(crate) fn is_staged(&self) -> bool {
         self.execution.is_some()
+    }
+
+    /// Whether the run that has begun is a fetch stage.
+    #[inline(always)]
+    pub(crate) fn fetches(&self) -> bool {
+        self.execution.as_ref().is_some_and(|execution| execution.fetches())
     }
 
     /// Ends the stage of a run whose body has ended, whatever it has given. True: the run is over, and the next stage follows.
@@ -315,9 +313,19 @@ impl Runs {
         Run::Failed(Some(transaction), Failure::Error(error))
     }
 
-    /// For a next run that may be on another thread than those before it: their waits for latches are forgotten.
-    pub(crate) fn on_this_thread(self) -> Runs {
+    /// For a run, or the rest of one, that may be on another thread than what was before: waits for latches there are forgotten.
+    pub(crate) fn on_this_thread(mut self) -> Runs {
+        if let Some(execution) = &mut self.execution {
+            execution.come_to_thread();
+        }
         Runs { waits: waits::now(), ..self }
+    }
+
+    /// The run goes on on another thread.
+    pub(crate) fn leave_thread(&mut self) {
+        if let Some(execution) = &mut self.execution {
+            execution.leave_thread();
+        }
     }
 }
 

@@ -89,6 +89,25 @@ impl PageAccess {
         self.kept.replace(kept);
     }
 
+    /// Begins a part of another one's run.
+    pub fn begin_part_of(&self, whole: &PageAccess) {
+        self.begin(whole.mode.get(), KeptPages::default());
+    }
+
+    /// Ends a part of this one's run: takes over what it has counted and kept, and that it gave up.
+    pub fn end_part(&self, part: &PageAccess) {
+        self.add_counts(part.take_counts());
+        // A page that was missing ends the run; what else a part gave up, it went on without.
+        match part.gave_up.take() {
+            Some(GaveUp::Missed) => self.gave_up.set(Some(GaveUp::Missed)),
+            Some(GaveUp::KeepsTooMany) if self.gave_up().is_none() => {
+                self.gave_up.set(Some(GaveUp::KeepsTooMany));
+            }
+            _ => {}
+        }
+        self.kept.borrow_mut().absorb(part.end());
+    }
+
     /// What was counted since the run began.
     pub fn counts(&self) -> PageCounts {
         self.counts.get()
@@ -100,7 +119,7 @@ impl PageAccess {
     }
 
     /// Adds what another one has counted.
-    pub fn add_counts(&self, other: PageCounts) {
+    fn add_counts(&self, other: PageCounts) {
         let counts = self.counts.get();
         self.counts.set(PageCounts {
             accesses: counts.accesses + other.accesses,
@@ -255,6 +274,15 @@ impl KeptPages {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Takes others over. A page may be among both.
+    fn absorb(&mut self, mut others: KeptPages) {
+        if self.pool.is_none() {
+            self.pool = others.pool.clone();
+        }
+        self.frames.append(&mut others.frames);
+        self.frames.sort_unstable();
     }
 
     /// They need not stay any longer.

@@ -8,8 +8,8 @@
 //! - [`StagedExecution`] is one transaction on its way through the stages; `runs.rs` leads it;
 //! - [`TwoStages`] keeps what executions have told, by procedure.
 //!
-//! It is for databases with disk-resident tables: a transaction of another database does not come here, nor does a call that threads of
-//! executors run.
+//! It is for databases with disk-resident tables: a transaction of another database does not come here. A call that threads of
+//! executors run has its fetch stage on the thread where it begins (`engine/data_oriented/threads/execution.rs`).
 //!
 //! Two decisions:
 //!

@@ -68,8 +68,10 @@ pub(crate) struct StagedExecution {
     /// Dropped with it: then they need not stay.
     kept: KeptPages,
     told: Told,
-    /// When the run began, and what its thread had waited for before.
+    /// When the run began.
     began: Moment,
+    /// How long it has waited for pages on earlier threads, and what its present thread had waited for before.
+    earlier_io_ns: u64,
     waits: waits::WaitSums,
 }
 
@@ -87,6 +89,7 @@ impl StagedExecution {
             kept: KeptPages::default(),
             told,
             began: now,
+            earlier_io_ns: 0,
             waits: waits::now(),
         }
     }
@@ -119,14 +122,29 @@ impl StagedExecution {
             ExecutionStage::Fetch => access.begin(PageMode::Fetch, std::mem::take(&mut self.kept)),
             ExecutionStage::Operate(mode) => access.begin(mode, KeptPages::default()),
         }
-        (self.began, self.waits) = (now, waits::now());
+        (self.began, self.earlier_io_ns, self.waits) = (now, 0, waits::now());
+    }
+
+    /// The run goes on on another thread.
+    pub fn leave_thread(&mut self) {
+        self.earlier_io_ns = self.io_ns();
+    }
+
+    /// It goes on here.
+    pub fn come_to_thread(&mut self) {
+        self.waits = waits::now();
+    }
+
+    /// How long the run has waited for pages.
+    fn io_ns(&self) -> u64 {
+        self.earlier_io_ns + waits::now().since(self.waits).page_ns
     }
 
     /// A run has ended, whatever its body has given; it has waited so long for locks. It keeps what the run has kept.
     pub fn end_run(&mut self, access: &PageAccess, now: Moment, lock_wait_ns: u64) -> AfterRun {
         let kept = access.end();
         let (counts, gave_up) = (access.counts(), access.gave_up());
-        let io_ns = waits::now().since(self.waits).page_ns;
+        let io_ns = self.io_ns();
         let busy_ns = now.ns_since(self.began).saturating_sub(io_ns + lock_wait_ns);
         self.told.fell_back |= gave_up == Some(GaveUp::KeepsTooMany);
         match (self.stage, gave_up) {

@@ -7,17 +7,19 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::execution::{Here, Task};
 use super::queues::Queues;
 use super::visit::Visit;
+use crate::engine::conventional;
 use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
 use crate::engine::options::HandOver;
 use crate::engine::prepared::Prepared;
 use crate::error::{Error, Result};
-use crate::foreign::{Panic, catch};
+use crate::foreign::{Panic, catch, run_caught};
 use crate::inside::InBody;
 use crate::isolate::SpanRef;
 use crate::reply::{Completes, Completion, Failure, Outcome, Sent};
 use crate::row::{Key, Value};
-use crate::txn::TxOptions;
+use crate::txn::runs::Runs;
+use crate::txn::{Transaction, TxOptions};
 
 /// A call of a procedure, shared by its caller, which may go away, and the threads that run it.
 pub(crate) struct Call {
@@ -38,6 +40,19 @@ impl Call {
     pub(super) fn complete(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
         here.queues.admission.release();
         self.completion.complete(outcome, &here.core.commits.log);
+    }
+
+    /// Runs the call's fetch stage, from the first phase to the last. It locks no identifier and uses no executor, so one
+    /// thread runs all of it. While it waits for the disk, a standby runs the next tasks. Whatever it gives is dropped.
+    pub(super) fn fetch(&self, runs: &mut Runs, mut transaction: Transaction<'static>, here: &Here<'_>) {
+        let mut outputs = self.procedure.new_outputs();
+        let ended =
+            catch(|| conventional::run(&self.procedure, &mut transaction, &self.arguments, &mut outputs));
+        let has_next = runs.ends_stage(here.core, &mut transaction);
+        debug_assert!(has_next, "the operate stage follows");
+        _ = runs.again::<()>(transaction, None);
+        // What a panic carries is foreign code.
+        run_caught(|| drop(ended));
     }
 
     /// Ends the call by a panic outside of its bodies (a bug of ours), which has ended its task. The caller gets the

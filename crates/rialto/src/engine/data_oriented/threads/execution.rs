@@ -206,28 +206,30 @@ impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
         let (runs, backoff) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
-        let mut runs = runs.map_or_else(Runs::on_executors, Runs::on_this_thread);
+        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         if let Some(backoff) = backoff {
             runs.end_backoff(here.core.clock.now(), here.queues.end_backoff(backoff));
         }
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);
-        match runs.begin(here.core, &call.options) {
-            Ok(transaction) => {
-                let outputs = call.procedure.new_outputs();
-                Box::new(Execution {
-                    call,
-                    runs,
-                    transaction,
-                    outputs,
-                    next_phase: 0,
-                    is_whole: false,
-                    names: SmallVec::new(),
-                })
-                .dispatch(here, false);
+        let transaction = loop {
+            match runs.begin(here.core, &call.options) {
+                Ok(transaction) if runs.fetches() => call.fetch(&mut runs, transaction, here),
+                Ok(transaction) => break transaction,
+                Err(error) => return call.complete(Outcome::failed(Failure::Error(error), None), here),
             }
-            Err(error) => call.complete(Outcome::failed(Failure::Error(error), None), here),
-        }
+        };
+        let outputs = call.procedure.new_outputs();
+        Box::new(Execution {
+            call,
+            runs,
+            transaction,
+            outputs,
+            next_phase: 0,
+            is_whole: false,
+            names: SmallVec::new(),
+        })
+        .dispatch(here, false);
     }
 
     /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
@@ -248,6 +250,7 @@ impl Execution {
                 Ok(Ok(PhaseEnd::Reassigned(reassigned))) => {
                     // On a queue it waits (L12).
                     self.transaction.return_lease();
+                    self.runs.leave_thread();
                     return match &reassigned.parts[..] {
                         [part] => here.queues.put(part.queue, Task::Execution(self)),
                         _ => self.share_out(reassigned, here),
@@ -432,9 +435,23 @@ impl Execution {
         here.queues.back_off(here.queue, call, runs, name);
     }
 
+    /// Ends the stage of the run, whose bodies have ended. `None`: the next stage follows.
+    fn end_stage(mut self, here: &Here<'_>) -> Option<Execution> {
+        if !self.runs.is_staged() || !self.runs.ends_stage(here.core, &mut self.transaction) {
+            return Some(self);
+        }
+        let Execution { call, mut runs, transaction, mut names, .. } = self;
+        _ = runs.again::<()>(transaction, None);
+        here.queues.ended(&mut names);
+        let next = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
+        here.queues.restart(here.queue, next, Duration::ZERO);
+        None
+    }
+
     /// Has its outcome, or runs again.
     fn end(self, outcome: Result<()>, here: &Here<'_>) {
-        let Execution { call, mut runs, transaction, outputs, mut names, .. } = self;
+        let Some(ended) = self.end_stage(here) else { return };
+        let Execution { call, mut runs, transaction, outputs, mut names, .. } = ended;
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
@@ -457,7 +474,8 @@ impl Execution {
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
-        let Execution { call, transaction, mut names, .. } = self;
+        let Some(ended) = self.end_stage(here) else { return run_caught(|| drop(panic)) };
+        let Execution { call, transaction, mut names, .. } = ended;
         let outcome = transaction.failed(Failure::Panic(panic));
         here.queues.ended(&mut names);
         call.complete(outcome, here);

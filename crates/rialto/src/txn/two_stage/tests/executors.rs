@@ -1,11 +1,21 @@
 //! Two stages on the data-oriented engine: a call that misses a page leaves its executors.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use super::{FAR, account, cold_with, options};
-use crate::row::{ColumnType, Value};
-use crate::{Action, Database, Executors, Options, Procedure, TwoStage};
+use parking_lot::Mutex;
+
+use super::{FAR, ROWS, account, cold_on, cold_with, options};
+use crate::io::MemoryDisk;
+use crate::io::watched::{Transfers, WatchedDisk};
+use crate::row::{ColumnType, Value, WhichIndex};
+use crate::store::paged::PAGE_FILE;
+use crate::txn::two_stage::TwoStageAccount;
+use crate::{
+    Action, Arguments, Database, Engine, Executors, Flow, HandOver, Options, Outputs, Procedure, Transaction,
+    TwoStage,
+};
 
 /// Registers a call that changes a row; `in_fetch_stage` is told the key in a fetch stage.
 fn register(db: &Database, in_fetch_stage: impl Fn(i32) + Send + Sync + 'static) {
@@ -50,18 +60,117 @@ fn a_call_that_misses_a_page_leaves_its_executor() {
     }
 }
 
-/// Calls that threads of executors run have one stage.
+/// The threads that own executors run all calls.
+fn on_threads(threads: usize) -> Engine {
+    Executors { hand_over: HandOver::Always, ..Executors::of(2, threads) }.into()
+}
+
+/// What is done when a page is read next, once.
+type NextRead = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+fn cold_with_reads_seen(options: Options) -> (Database, NextRead) {
+    let (disk, next_read) = (MemoryDisk::new(), NextRead::default());
+    let act = next_read.clone();
+    let seen = WatchedDisk::over(disk.clone(), move |file, transfers| {
+        let is_read = file == PAGE_FILE && matches!(transfers, Transfers::Reads(_));
+        if let Some(act) = is_read.then(|| act.lock().take()).flatten() {
+            act();
+        }
+    });
+    (cold_on(disk, seen, options).0, next_read)
+}
+
+/// While a call reads its page, another one locks the same key on the same thread.
 #[test]
-fn a_call_on_threads_of_executors_has_one_stage() {
-    let engine = Executors { hand_over: crate::HandOver::Always, ..Executors::of(2, 2) }.into();
-    let (db, _) = cold_with(Options { engine, ..options(TwoStage::Tste) });
-    // Said outside: a panic in a fetch stage would be dropped.
-    let fetch_stages = Arc::new(AtomicU32::new(0));
-    let count = fetch_stages.clone();
-    register(&db, move |_| _ = count.fetch_add(1, Ordering::Relaxed));
-    for nth in 0..5 {
-        db.call("touch", &[Value::Int4(2 * nth * FAR)]).unwrap();
+fn a_call_on_threads_of_executors_leaves_them_while_it_reads() {
+    for two_stage in [TwoStage::Otste, TwoStage::Tste] {
+        let (db, next_read) = cold_with_reads_seen(Options { engine: on_threads(1), ..options(two_stage) });
+        let fetch_stages = Arc::new(AtomicU32::new(0));
+        let count = fetch_stages.clone();
+        register(&db, move |_| _ = count.fetch_add(1, Ordering::Relaxed));
+        let lock = Action::exclusive("things", |_, _, _| Ok(())).by_argument(0);
+        db.register(Procedure::new("lock", [ColumnType::Int4], lock)).unwrap();
+        // From now on only leaves are missing.
+        db.call("touch", &[Value::Int4(30 * FAR)]).unwrap();
+        let (others, (told, finished)) = (db.clone(), mpsc::channel());
+        let key = [Value::Int4(2 * FAR)];
+        *next_read.lock() = Some(Box::new(move || {
+            let (done, locked) = mpsc::channel();
+            std::thread::spawn(move || done.send(others.call("lock", &[Value::Int4(2 * FAR)])));
+            told.send(locked.recv_timeout(Duration::from_secs(20)).is_ok()).unwrap();
+        }));
+        assert_eq!(db.call("touch", &key).unwrap(), key);
+        assert_eq!(
+            finished.try_recv(),
+            Ok(true),
+            "{two_stage:?}: another call locks the key that a call reads"
+        );
+        assert!(fetch_stages.load(Ordering::Relaxed) > 0);
+        let met = db.metrics().two_stage;
+        let waits: u64 = met.iter().map(|one| one.lock_held_io_waits).sum();
+        assert!(waits == 0 && met.iter().any(|one| one.conversions > 0), "{met:?}");
+        assert_eq!(db.metrics().pages.kept, 0, "what was kept for the operate stage is kept no longer");
+        db.close().unwrap();
     }
-    assert_eq!(fetch_stages.load(Ordering::Relaxed), 0);
+}
+
+/// A phase that is split: its parts, on two threads, miss their pages. They end, and the call reads the pages for both.
+#[test]
+fn parts_that_miss_their_pages_leave_their_executors() {
+    let (db, table) = cold_with(Options { engine: on_threads(2), ..options(TwoStage::Otste) });
+    db.set_routing("things", WhichIndex::Primary, &[vec![Value::Int4(ROWS / 2)]]).unwrap();
+    let touch = |argument: usize| {
+        let body = move |tx: &mut Transaction<'_>, arguments: &Arguments<'_>, outputs: &mut Outputs| {
+            let key: i32 = arguments.get(argument)?;
+            let there = tx.modify(arguments.table()?, key, |row| row.set(1, &Value::Int4(-key)))?;
+            outputs.push(i32::from(there));
+            Ok(())
+        };
+        Action::exclusive("things", body).by_argument(argument)
+    };
+    let flow = Flow::new().phase([touch(0), touch(1)]);
+    db.register(Procedure::new("both", [ColumnType::Int4; 2], flow)).unwrap();
+    // The first part misses its page, the second one, or both.
+    let mut keys = [2 * FAR, ROWS - 2 * FAR];
+    for nth in 1..30 {
+        if nth % 3 != 0 {
+            keys[0] = 2 * nth * FAR / 3;
+        }
+        if nth % 3 != 1 {
+            keys[1] = ROWS - 2 * nth * FAR / 3;
+        }
+        keys = keys.map(|key| key / 2 * 2);
+        assert_eq!(db.call("both", &keys.map(Value::Int4)).unwrap(), [1, 1].map(Value::Int4));
+        for key in keys {
+            let row = db.transact(|tx| tx.get(&table, key)).unwrap().unwrap();
+            assert_eq!(row.view().get_i32(1), Ok(-key));
+        }
+    }
+    let metrics = db.metrics();
+    assert!(metrics.plans.iter().any(|plan| plan.in_parts > 0), "{:?}", metrics.plans);
+    let both = metrics.two_stage.iter().find(|one| one.name == "both").unwrap();
+    assert!(both.lock_held_io_waits == 0 && both.conversions >= 20, "{both:?}");
+    assert_eq!((both.executions, metrics.pages.kept), (29, 0));
     db.close().unwrap();
+}
+
+/// A panic of a body that has met a missing page is not the call's.
+#[test]
+fn a_panic_over_a_missing_page_is_dropped_on_threads_of_executors_too() {
+    let (db, _) = cold_with(Options { engine: on_threads(2), ..options(TwoStage::Otste) });
+    let touch = Action::exclusive("things", |tx, arguments, outputs| {
+        let there = tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |_| Ok(()));
+        outputs.push(i32::from(there.expect("the row can be changed")));
+        Ok(())
+    });
+    db.register(Procedure::new("touch", [ColumnType::Int4], touch.by_argument(0))).unwrap();
+    for nth in 0..5 {
+        assert_eq!(db.call("touch", &[Value::Int4(2 * nth * FAR)]).unwrap(), [Value::Int4(1)]);
+    }
+    assert!(account_of(&db, "touch").conversions > 0);
+    db.close().unwrap();
+}
+
+fn account_of(db: &Database, name: &str) -> TwoStageAccount {
+    db.metrics().two_stage.into_iter().find(|one| one.name == name).unwrap_or_default()
 }
