@@ -102,7 +102,7 @@ impl Transaction<'_> {
         let ledger = match (by, before) {
             (Some((runs, _)), _) => Ledger {
                 began: runs.started.unwrap_or(context.began),
-                waits: runs.waits,
+                waits: runs.waits.sample(),
                 lock_wait_ns: runs.lock_wait_ns + context.lock_wait_ns,
             },
             (None, before) => Ledger {

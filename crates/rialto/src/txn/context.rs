@@ -283,6 +283,7 @@ impl Context {
         if unlikely(self.is_led || self.fetches()) {
             self.is_led = false;
             self.end_fetch_stage();
+            self.page_access.forget_giving_up();
         }
         Ok(())
     }

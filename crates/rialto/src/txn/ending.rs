@@ -5,6 +5,7 @@ use super::context::Context;
 use super::releases::DeferredRelease;
 use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
+use crate::fault_injection;
 use crate::isolate::Owner;
 use crate::unlikely::unlikely;
 
@@ -85,6 +86,10 @@ impl Context {
         // One that has touched no page may have waited behind one that has.
         if unlikely(touched_pages || self.core.has_stages()) {
             self.page_access.forget_disk_waits();
+            // A run whose stage was not ended: it begins again.
+            if !fault_injection::is_on("runs-leave-their-page-mode") {
+                drop(self.page_access.end());
+            }
         }
         if unlikely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();

@@ -8,6 +8,7 @@
 use super::context::Context;
 use super::transaction::Transaction;
 use super::two_stage::StagedExecution;
+use crate::account::waits;
 use crate::catalog::Residence;
 use crate::foreign::catch;
 use crate::store::Table;
@@ -85,7 +86,7 @@ impl Context {
         let procedure = self.choices.procedure;
         let now = self.core.clock.now();
         let mut execution = Box::new(StagedExecution::of_statement(procedure, stages.begin(procedure), now));
-        execution.begin_run(&self.page_access, now);
+        execution.begin_run(&self.page_access, now, waits::now().page_ns);
         let fetches = execution.fetches();
         self.statement = Some(execution);
         fetches
@@ -96,8 +97,9 @@ impl Context {
         let counts = self.page_access.counts();
         let now = self.core.clock.now();
         if let Some(execution) = &mut self.statement {
-            execution.end_run(&self.page_access, now, 0);
-            execution.begin_run(&self.page_access, now);
+            let page_ns = waits::now().page_ns;
+            execution.end_run(&self.page_access, now, 0, page_ns);
+            execution.begin_run(&self.page_access, now, page_ns);
         }
         self.core.commits.accounts.touched_pages(self.number, self.choices.procedure, counts);
     }

@@ -247,7 +247,6 @@ impl Context {
         self.packet = None;
         // Its number is not one of those that have accounts.
         self.page_access.take_counts();
-        self.page_access.end().release();
         // When another thread comes to release it, its transaction is over.
         self.core.locks.part_from_leader(&mut self.owner);
         self.finish();

@@ -11,11 +11,11 @@ use super::options::{LockPolicy, TxOptions};
 use super::retries::Retries;
 use super::transaction::Transaction;
 use super::two_stage::{AfterRun, StagedExecution};
-use crate::account::waits;
+use crate::account::waits::TravellingWaits;
 use crate::commit::NoPlace;
 use crate::error::{Error, Result};
 use crate::fault_injection;
-use crate::io::Moment;
+use crate::io::{Clock, Moment};
 use crate::reply::{Failure, Outcome};
 use crate::unlikely::unlikely;
 
@@ -78,8 +78,11 @@ pub(crate) struct Runs {
     backed_off: Duration,
     /// When the first run began.
     pub(super) started: Option<Moment>,
-    /// The waits of their thread before the first run.
-    pub(super) waits: waits::WaitSums,
+    /// What they have waited for since the first run began.
+    pub(super) waits: TravellingWaits,
+    /// When they left a thread; and how long they have been on none.
+    left: Option<Moment>,
+    away: Duration,
     /// How long the runs without effect waited for locks.
     pub(super) lock_wait_ns: u64,
     /// Whether the parts of a run could not go on alone; the later runs have no parts.
@@ -94,7 +97,6 @@ pub(crate) struct Runs {
 
 impl Runs {
     pub(crate) fn new() -> Runs {
-        let waits = waits::now();
         Runs {
             retries: Retries::default(),
             stage: None,
@@ -103,7 +105,9 @@ impl Runs {
             backoff_since: None,
             backed_off: Duration::ZERO,
             started: None,
-            waits,
+            waits: TravellingWaits::begin(),
+            left: None,
+            away: Duration::ZERO,
             lock_wait_ns: 0,
             whole: false,
             replies: false,
@@ -227,7 +231,8 @@ impl Runs {
         let execution = self.execution.get_or_insert_with(|| {
             Box::new(StagedExecution::new(procedure, stages.begin(procedure), context.began))
         });
-        execution.begin_run(&context.page_access, context.began);
+        execution.begin_run(&context.page_access, context.began, self.waits.so_far().page_ns);
+        self.away = Duration::ZERO;
         context.page_access.forget_disk_waits();
         context.be_led();
         if execution.fetches() {
@@ -261,7 +266,9 @@ impl Runs {
             // The next run may read without locks, if it only reads: all is in memory.
             self.stage = None;
         }
-        match execution.end_run(&context.page_access, core.clock.now(), lock_wait_ns) {
+        let elsewhere_ns = lock_wait_ns + self.away.as_nanos() as u64;
+        let page_ns = self.waits.so_far().page_ns;
+        match execution.end_run(&context.page_access, core.clock.now(), elsewhere_ns, page_ns) {
             AfterRun::NextStage => {
                 // What the first of two runs waited for is part of the transaction's response time.
                 self.lock_wait_ns += lock_wait_ns;
@@ -313,18 +320,17 @@ impl Runs {
         Run::Failed(Some(transaction), Failure::Error(error))
     }
 
-    /// For a run, or the rest of one, that may be on another thread than what was before: waits for latches there are forgotten.
-    pub(crate) fn on_this_thread(mut self) -> Runs {
-        if let Some(execution) = &mut self.execution {
-            execution.come_to_thread();
-        }
-        Runs { waits: waits::now(), ..self }
+    /// They leave this thread, and may go on on another one.
+    pub(crate) fn leave_thread(&mut self, clock: &Clock) {
+        self.waits.leave();
+        self.left = self.is_staged().then(|| clock.now());
     }
 
-    /// The run goes on on another thread.
-    pub(crate) fn leave_thread(&mut self) {
-        if let Some(execution) = &mut self.execution {
-            execution.leave_thread();
+    /// They go on on this thread.
+    pub(crate) fn come_to_thread(&mut self, clock: &Clock) {
+        self.waits.come();
+        if let Some(left) = self.left.take() {
+            self.away += clock.now() - left;
         }
     }
 }

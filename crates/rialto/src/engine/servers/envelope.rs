@@ -79,8 +79,8 @@ impl Envelope {
 
     /// Runs the whole request on this thread, as the engine runs a flow in place.
     pub fn run(mut self: Box<Self>, here: &Here<'_>) {
-        // The waits of its thread are counted by thread.
-        let mut runs = self.runs.take().map_or_else(Runs::to_reply, |runs| runs.on_this_thread());
+        let mut runs = self.runs.take().map_or_else(Runs::to_reply, |runs| *runs);
+        runs.come_to_thread(&here.core.clock);
         self.procedure.follow(&here.core.storage.catalog);
         let Envelope { procedure, options, arguments, outputs, .. } = &mut *self;
         let ended = catch(|| {
@@ -95,6 +95,7 @@ impl Envelope {
         let mut outcome = match ended {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(backoff)) => {
+                runs.leave_thread(&here.core.clock);
                 self.runs = Some(Box::new(runs));
                 return here.queues.restart(here.queue, Task::Request(self), backoff.unwrap_or_default());
             }

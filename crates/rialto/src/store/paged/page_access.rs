@@ -97,15 +97,27 @@ impl PageAccess {
     /// Ends a part of this one's run: takes over what it has counted and kept, and that it gave up.
     pub fn end_part(&self, part: &PageAccess) {
         self.add_counts(part.take_counts());
-        // A page that was missing ends the run; what else a part gave up, it went on without.
+        let kept = part.end();
         match part.gave_up.take() {
-            Some(GaveUp::Missed) => self.gave_up.set(Some(GaveUp::Missed)),
-            Some(GaveUp::KeepsTooMany) if self.gave_up().is_none() => {
-                self.gave_up.set(Some(GaveUp::KeepsTooMany));
+            // A page that was missing ends the run, whatever else was given up.
+            Some(GaveUp::Missed) => {
+                self.gave_up.set(Some(GaveUp::Missed));
+                self.kept.borrow_mut().absorb(kept);
             }
-            _ => {}
+            Some(GaveUp::KeepsTooMany) => {
+                if self.gave_up().is_none() {
+                    self.gave_up.set(Some(GaveUp::KeepsTooMany));
+                }
+                self.go_on_without_keeping();
+            }
+            None => self.kept.borrow_mut().absorb(kept),
         }
-        self.kept.borrow_mut().absorb(part.end());
+    }
+
+    /// From now on it reads what is missing, and keeps nothing.
+    fn go_on_without_keeping(&self) {
+        self.mode.set(PageMode::Read);
+        self.kept.borrow_mut().release();
     }
 
     /// What was counted since the run began.
@@ -141,6 +153,11 @@ impl PageAccess {
             self.gave_up.take();
         }
         missed
+    }
+
+    /// Forgets why an operation gave up: another transaction begins.
+    pub fn forget_giving_up(&self) {
+        self.gave_up.take();
     }
 
     /// Ends a run: from now on what is missing is read. Gives the pages that the run has kept, which the caller keeps from now on.
@@ -276,12 +293,18 @@ impl KeptPages {
         self.frames.len()
     }
 
-    /// Takes others over. A page may be among both.
+    /// Takes others over. A page that is among both is kept once.
     fn absorb(&mut self, mut others: KeptPages) {
         if self.pool.is_none() {
             self.pool = others.pool.clone();
         }
-        self.frames.append(&mut others.frames);
+        let own = &self.frames;
+        let (twice, new): (Vec<u32>, Vec<u32>) =
+            others.frames.drain(..).partition(|frame| own.binary_search(frame).is_ok());
+        if let Some(pool) = &self.pool {
+            pool.release(&twice);
+        }
+        self.frames.extend(new);
         self.frames.sort_unstable();
     }
 

@@ -165,13 +165,15 @@ impl TwoStages {
         account.conversions += u64::from(!told.is_fetch_told && told.needed_two());
         account.fallbacks += u64::from(told.fell_back);
         account.accesses += told.operated.accesses;
-        account.lock_held_io_waits += told.operated.misses + told.operated.room_waits;
+        let under_locks = [told.operated, told.given_up];
+        account.lock_held_io_waits +=
+            under_locks.iter().map(|counts| counts.misses + counts.room_waits).sum::<u64>();
         if told.has_fetched && told.operated.misses > 0 {
             account.misprefetches += told.operated.misses;
             // Of a deadlock's victim that runs again, the first run counts.
             account.misprefetched += u64::from(told.is_first);
         }
-        account.reads += told.fetched.reads + told.operated.reads;
+        account.reads += told.fetched.reads + told.operated.reads + told.given_up.reads;
         account.kept_pages += told.kept;
         if told.is_first {
             let next = history.tell(self.strategy, told);

@@ -1,7 +1,7 @@
 //! [`StagedExecution`]: a transaction on its way through the stages; [`Told`]: what it tells at its end.
 
 use super::Begin;
-use crate::account::{PageCounts, ProcedureId, waits};
+use crate::account::{PageCounts, ProcedureId};
 use crate::io::Moment;
 use crate::store::paged::{GaveUp, KeptPages, PageAccess, PageMode};
 
@@ -19,6 +19,8 @@ pub(crate) struct Told {
     pub fell_back: bool,
     pub fetched: PageCounts,
     pub operated: PageCounts,
+    /// Of the run that a conversion threw away.
+    pub given_up: PageCounts,
     /// Pages that were kept in memory for the operate stage.
     pub kept: u64,
     /// Processor times of the stages, in nanoseconds: without waits for pages, and for locks.
@@ -68,11 +70,9 @@ pub(crate) struct StagedExecution {
     /// Dropped with it: then they need not stay.
     kept: KeptPages,
     told: Told,
-    /// When the run began.
+    /// When the run began, and how long it had been waited for pages before.
     began: Moment,
-    /// How long it has waited for pages on earlier threads, and what its present thread had waited for before.
-    earlier_io_ns: u64,
-    waits: waits::WaitSums,
+    page_ns_before: u64,
 }
 
 impl StagedExecution {
@@ -83,15 +83,7 @@ impl StagedExecution {
             Begin::Fetch => ExecutionStage::Fetch,
         };
         let told = Told { begin, is_first: true, ..Told::default() };
-        StagedExecution {
-            procedure,
-            stage,
-            kept: KeptPages::default(),
-            told,
-            began: now,
-            earlier_io_ns: 0,
-            waits: waits::now(),
-        }
+        StagedExecution { procedure, stage, kept: KeptPages::default(), told, began: now, page_ns_before: 0 }
     }
 
     /// A statement of a transaction that its caller runs. It does not convert.
@@ -115,37 +107,23 @@ impl StagedExecution {
         self.stage == ExecutionStage::Fetch
     }
 
-    /// Begins a run.
-    pub fn begin_run(&mut self, access: &PageAccess, now: Moment) {
+    /// Begins a run, after so long a wait for pages in all.
+    pub fn begin_run(&mut self, access: &PageAccess, now: Moment, page_ns: u64) {
         match self.stage {
             // What an operate stage before it has kept goes on to be kept.
             ExecutionStage::Fetch => access.begin(PageMode::Fetch, std::mem::take(&mut self.kept)),
             ExecutionStage::Operate(mode) => access.begin(mode, KeptPages::default()),
         }
-        (self.began, self.earlier_io_ns, self.waits) = (now, 0, waits::now());
+        (self.began, self.page_ns_before) = (now, page_ns);
     }
 
-    /// The run goes on on another thread.
-    pub fn leave_thread(&mut self) {
-        self.earlier_io_ns = self.io_ns();
-    }
-
-    /// It goes on here.
-    pub fn come_to_thread(&mut self) {
-        self.waits = waits::now();
-    }
-
-    /// How long the run has waited for pages.
-    fn io_ns(&self) -> u64 {
-        self.earlier_io_ns + waits::now().since(self.waits).page_ns
-    }
-
-    /// A run has ended, whatever its body has given; it has waited so long for locks. It keeps what the run has kept.
-    pub fn end_run(&mut self, access: &PageAccess, now: Moment, lock_wait_ns: u64) -> AfterRun {
+    /// A run has ended, whatever its body has given. So long it has waited for locks, or been on no thread; and so long it was
+    /// waited for pages in all. It keeps what the run has kept.
+    pub fn end_run(&mut self, access: &PageAccess, now: Moment, elsewhere_ns: u64, page_ns: u64) -> AfterRun {
         let kept = access.end();
         let (counts, gave_up) = (access.counts(), access.gave_up());
-        let io_ns = self.io_ns();
-        let busy_ns = now.ns_since(self.began).saturating_sub(io_ns + lock_wait_ns);
+        let io_ns = page_ns.saturating_sub(self.page_ns_before);
+        let busy_ns = now.ns_since(self.began).saturating_sub(io_ns + elsewhere_ns);
         self.told.fell_back |= gave_up == Some(GaveUp::KeepsTooMany);
         match (self.stage, gave_up) {
             (ExecutionStage::Fetch, _) => {
@@ -158,7 +136,7 @@ impl StagedExecution {
             }
             (ExecutionStage::Operate(_), Some(GaveUp::Missed)) => {
                 self.kept = kept;
-                self.told.given_up_ns = busy_ns;
+                (self.told.given_up, self.told.given_up_ns) = (counts, busy_ns);
                 self.stage = ExecutionStage::Fetch;
                 AfterRun::NextStage
             }
@@ -182,7 +160,8 @@ impl StagedExecution {
             told.waiters = waiters();
         }
         // A further run of it tells of itself alone.
-        (self.told.is_first, self.told.fetched, self.told.kept) = (false, PageCounts::default(), 0);
+        (self.told.is_first, self.told.kept) = (false, 0);
+        (self.told.fetched, self.told.given_up) = Default::default();
         (self.told.is_fetch_told, self.told.fell_back) = (told.has_fetched, false);
         Some(told)
     }

@@ -56,6 +56,7 @@ use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::foreign::{Panic, catch, run_caught};
+use crate::io::Clock;
 use crate::reply::{Failure, Outcome};
 use crate::row::Value;
 use crate::txn::Transaction;
@@ -169,6 +170,12 @@ struct FinishedPart {
 }
 
 impl Task {
+    /// Begins a call again, after runs that end on this thread.
+    pub(super) fn again(call: Arc<Call>, mut runs: Runs, backoff: Option<BackoffId>, clock: &Clock) -> Task {
+        runs.leave_thread(clock);
+        Task::Call(call, Some(Box::new(EarlierRuns(runs, backoff))))
+    }
+
     /// Runs the task as far as it can run on this thread. A panic ends the task's call, and the call's caller gets it.
     /// It does not end the thread, because the thread owns executors.
     pub fn run(self, here: &Here<'_>) {
@@ -185,7 +192,10 @@ impl Task {
     fn go(self, here: &Here<'_>) {
         match self {
             Task::Call(call, runs) => Execution::begin(call, runs, here),
-            Task::Execution(execution) => execution.dispatch(here, true),
+            Task::Execution(mut execution) => {
+                execution.runs.come_to_thread(&here.core.clock);
+                execution.dispatch(here, true);
+            }
             Task::Part(part) => part.run(here),
             Task::Request(envelope) => envelope.run(here),
         }
@@ -204,9 +214,8 @@ impl Task {
 
 impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
-        let (runs, backoff) = before.map_or((None, None), |before| (Some(before.0), before.1));
-        // What its thread waits for is counted by thread.
-        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        let (mut runs, backoff) = before.map_or_else(|| (Runs::new(), None), |before| (before.0, before.1));
+        runs.come_to_thread(&here.core.clock);
         if let Some(backoff) = backoff {
             runs.end_backoff(here.core.clock.now(), here.queues.end_backoff(backoff));
         }
@@ -234,7 +243,6 @@ impl Execution {
 
     /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
     fn dispatch(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
-        self.runs = self.runs.on_this_thread();
         loop {
             let call = self.call.clone();
             if self.next_phase == call.procedure.flow().phases().len() {
@@ -250,7 +258,7 @@ impl Execution {
                 Ok(Ok(PhaseEnd::Reassigned(reassigned))) => {
                     // On a queue it waits (L12).
                     self.transaction.return_lease();
-                    self.runs.leave_thread();
+                    self.runs.leave_thread(&here.core.clock);
                     return match &reassigned.parts[..] {
                         [part] => here.queues.put(part.queue, Task::Execution(self)),
                         _ => self.share_out(reassigned, here),
@@ -420,11 +428,7 @@ impl Execution {
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
         here.queues.ended(&mut names);
-        here.queues.restart(
-            here.queue,
-            Task::Call(call, Some(Box::new(EarlierRuns(runs, None)))),
-            Duration::ZERO,
-        );
+        here.queues.restart(here.queue, Task::again(call, runs, None, &here.core.clock), Duration::ZERO);
     }
 
     /// Makes way for other calls. If calls waited for their first locks on their thread, each of them would need
@@ -443,8 +447,7 @@ impl Execution {
         let Execution { call, mut runs, transaction, mut names, .. } = self;
         _ = runs.again::<()>(transaction, None);
         here.queues.ended(&mut names);
-        let next = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
-        here.queues.restart(here.queue, next, Duration::ZERO);
+        here.queues.restart(here.queue, Task::again(call, runs, None, &here.core.clock), Duration::ZERO);
         None
     }
 
@@ -466,7 +469,7 @@ impl Execution {
         match ended {
             Ok(outcome) => call.complete(outcome, here),
             Err(backoff) => {
-                let again = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
+                let again = Task::again(call, runs, None, &here.core.clock);
                 here.queues.restart(here.queue, again, backoff.unwrap_or_default());
             }
         }
@@ -486,6 +489,9 @@ impl Part {
     fn run(self, here: &Here<'_>) {
         let Part { split, nth, actions, mut run } = self;
         let mut ends = SmallVec::new();
+        if let PartOf::Execution(execution) = &mut run {
+            execution.runs.come_to_thread(&here.core.clock);
+        }
         let (transaction, outputs) = match &mut run {
             PartOf::Execution(execution) => (&mut execution.transaction, &mut execution.outputs),
             PartOf::Own(part, outputs) => (part.transaction(), outputs),
@@ -505,6 +511,9 @@ impl Part {
             Ok(Err(error)) => Some(Failure::Error(error)),
             Err(panic) => Some(Failure::Panic(panic)),
         };
+        if let PartOf::Execution(execution) = &mut run {
+            execution.runs.leave_thread(&here.core.clock);
+        }
         let mut finished = FinishedPart { run, actions, ends, failure };
         // What needs the whole runs again, whatever the others come to.
         let failed_at = if finished.needs_whole() { Some(0) } else { finished.failed_at() };
@@ -665,6 +674,9 @@ fn join_parts(mut parts: Vec<FinishedPart>, here: &Here<'_>) {
     let own = parts.iter().position(|finished| matches!(finished.run, PartOf::Execution(_)));
     let own = parts.swap_remove(own.expect("one part has the transaction's own context"));
     let PartOf::Execution(mut execution) = own.run else { unreachable!("it was just found to be") };
+    if !fault_injection::is_on("joins-on-the-thread-of-its-part") {
+        execution.runs.come_to_thread(&here.core.clock);
+    }
     let mut given = execution.outputs.take_own(&own.actions, &own.ends);
     for FinishedPart { run, actions, ends, failure } in parts {
         others.extend(failure);

@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 
 use super::admission::CallAdmission;
 use super::call::Call;
-use super::execution::{EarlierRuns, Here, Task};
+use super::execution::{Here, Task};
 use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
@@ -296,10 +296,8 @@ impl Queues {
         let number = self.backoffs.fetch_add(1, Ordering::Relaxed);
         let id = BackoffId { name, number };
         let mut waiting = self.backing_off.lock();
-        let backoff = self
-            .queues
-            .at(queue)
-            .back_off(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(id))))), BACKOFF);
+        let backoff =
+            self.queues.at(queue).back_off(Task::again(call, runs, Some(id), &self.core.clock), BACKOFF);
         waiting.entry(name).or_default().push_back(BackoffEntry { number, queue, backoff });
         self.backoff_names.store(waiting.len(), Ordering::SeqCst);
     }

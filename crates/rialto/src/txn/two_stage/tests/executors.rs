@@ -2,19 +2,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{FAR, ROWS, account, cold_on, cold_with, options};
+use super::{FAR, ROWS, account, cold, cold_on, cold_with, options};
 use crate::io::MemoryDisk;
 use crate::io::watched::{Transfers, WatchedDisk};
 use crate::row::{ColumnType, Value, WhichIndex};
 use crate::store::paged::PAGE_FILE;
+use crate::txn::runs::Runs;
 use crate::txn::two_stage::TwoStageAccount;
 use crate::{
-    Action, Arguments, Database, Engine, Executors, Flow, HandOver, Options, Outputs, Procedure, Transaction,
-    TwoStage,
+    Action, Arguments, Database, Engine, Error, Executors, Flow, HandOver, Options, Outputs, Procedure,
+    Transaction, TwoStage, TxOptions,
 };
 
 /// Registers a call that changes a row; `in_fetch_stage` is told the key in a fetch stage.
@@ -168,6 +169,75 @@ fn a_panic_over_a_missing_page_is_dropped_on_threads_of_executors_too() {
         assert_eq!(db.call("touch", &[Value::Int4(2 * nth * FAR)]).unwrap(), [Value::Int4(1)]);
     }
     assert!(account_of(&db, "touch").conversions > 0);
+    db.close().unwrap();
+}
+
+/// A run that ends between its stages leaves nothing to the transaction of a handle that has its context next.
+#[test]
+fn a_run_that_begins_again_leaves_no_stage_behind() {
+    let (db, table) = cold(TwoStage::Otste);
+    let (core, options) = (db.core(), TxOptions::default());
+    let begin = || {
+        let mut runs = Runs::new();
+        let transaction = runs.begin(core, &options).unwrap();
+        (runs, transaction)
+    };
+    let (mut runs, transaction) = begin();
+    runs.back_off(transaction);
+    // With the context that the run has given back.
+    let mut handle = db.begin().unwrap();
+    assert!(handle.get(&table, 2 * FAR).unwrap().is_some());
+    handle.commit().unwrap();
+    let (mut runs, mut transaction) = begin();
+    assert!(transaction.get(&table, 2 * FAR).unwrap().is_some());
+    assert!(db.metrics().pages.kept > 0, "the run keeps the page of the row");
+    runs.end_parts(transaction);
+    assert_eq!(db.metrics().pages.kept, 0);
+    db.close().unwrap();
+}
+
+/// A phase whose second part ends, or fails, after the first one: the call ends on the thread of the second part. That thread has
+/// waited for no page, the other one has.
+#[test]
+fn a_call_may_end_on_another_thread_than_it_began_on() {
+    let (db, _) = cold_with(Options { engine: on_threads(2), ..options(TwoStage::Otste) });
+    db.set_routing("things", WhichIndex::Primary, &[vec![Value::Int4(ROWS / 2)]]).unwrap();
+    register(&db, |_| {});
+    let look = Action::exclusive("things", |tx, arguments, _| {
+        tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+    });
+    let last = Action::exclusive("things", |_, arguments, _| {
+        std::thread::sleep(Duration::from_millis(50));
+        if arguments.get::<bool>(2)? { Err(Error::aborted("by its body")) } else { Ok(()) }
+    });
+    let flow = Flow::new().phase([look.by_argument(0), last.by_argument(1)]);
+    let types = [ColumnType::Int4, ColumnType::Int4, ColumnType::Bool];
+    db.register(Procedure::new("travel", types, flow)).unwrap();
+    let began = Instant::now();
+    for nth in 0..6 {
+        db.call("touch", &[Value::Int4(2 * nth * FAR)]).unwrap();
+        let fails = nth % 2 == 0;
+        let ended =
+            db.call("travel", &[Value::Int4(2 * nth * FAR), Value::Int4(ROWS - 2), Value::Bool(fails)]);
+        assert_eq!(ended, if fails { Err(Error::aborted("by its body")) } else { Ok(Vec::new()) });
+    }
+    let accounts = db.metrics().procedures;
+    let time = accounts.iter().find(|account| account.name == "travel").unwrap().time;
+    let most = began.elapsed().as_nanos() as u64;
+    assert!(time.fetch_io_ns.unwrap_or_default() <= most, "{time:?} in {most} ns");
+    db.close().unwrap();
+}
+
+/// The account of a call has the waits for pages of its fetch stage.
+#[test]
+fn the_waits_of_a_fetch_stage_on_threads_are_accounted() {
+    let (db, next_read) = cold_with_reads_seen(Options { engine: on_threads(1), ..options(TwoStage::Otste) });
+    register(&db, |_| {});
+    *next_read.lock() = Some(Box::new(|| std::thread::sleep(Duration::from_millis(20))));
+    db.call("touch", &[Value::Int4(2 * FAR)]).unwrap();
+    let accounts = db.metrics().procedures;
+    let time = accounts.iter().find(|account| account.name == "touch").unwrap().time;
+    assert!(time.fetch_io_ns >= Some(20_000_000), "{time:?}");
     db.close().unwrap();
 }
 
