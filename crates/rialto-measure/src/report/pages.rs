@@ -17,7 +17,7 @@ pub(super) struct Pages {
     pub writes: u64,
     /// The length of the page file at the end.
     pub file_bytes: u64,
-    /// Over all procedures; `None` where there are no stages.
+    /// Over all procedures; `None` if no transaction has touched a page.
     pub staged: Option<Staged>,
 }
 

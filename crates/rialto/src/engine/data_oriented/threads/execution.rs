@@ -13,6 +13,9 @@
 //! the most likely to abort. All its identifiers are locked before the first body. Actions whose result depends on the
 //! order keep the flow's order ([`in_turn`]). If a plan cannot keep it, the call runs again whole.
 //!
+//! On disk-resident tables a call may have a **fetch stage** (`txn/two_stage`), which [`Call::fetch`] runs on the thread where the
+//! call begins. An operate stage that meets a missing page ends like a run that begins again, whichever part meets it.
+//!
 //! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a
 //! definition has changed. A part cannot go on alone if another part wants the same key of a unique index, or if it has
 //! used up its share of the write set's room ([`txn::part`](crate::txn)). Then the call runs again with all phases

@@ -2,7 +2,7 @@
 //!
 //! Each thread has a [`Dispatch`], which hands requests over as System M's transaction server does. One *priority*
 //! thread takes tasks off the queue, a batch under one hold of its latch, and runs them one after the other. While a
-//! task waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
+//! task waits for a lock, the disk or the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread runs
 //! the next one. So a wait of one task does not hold up the others. Standby threads are started when they are needed.
 //!
 //! If another transaction holds a lock on exactly an identifier of a call's first phase, the call *backs off*: its
