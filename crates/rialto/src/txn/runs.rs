@@ -80,7 +80,7 @@ pub(crate) struct Runs {
     pub(super) started: Option<Moment>,
     /// What they have waited for since the first run began.
     pub(super) waits: TravellingWaits,
-    /// When they left a thread; and how long they have been on none.
+    /// When the present run left a thread, if it is on none now; and how long it was on none so far.
     left: Option<Moment>,
     away: Duration,
     /// How long the runs without effect waited for locks.
@@ -320,13 +320,13 @@ impl Runs {
         Run::Failed(Some(transaction), Failure::Error(error))
     }
 
-    /// They leave this thread, and may go on on another one.
+    /// The runs leave this thread, and may continue on another one.
     pub(crate) fn leave_thread(&mut self, clock: &Clock) {
         self.waits.leave();
         self.left = self.is_staged().then(|| clock.now());
     }
 
-    /// They go on on this thread.
+    /// The runs continue on this thread.
     pub(crate) fn come_to_thread(&mut self, clock: &Clock) {
         self.waits.come();
         if let Some(left) = self.left.take() {

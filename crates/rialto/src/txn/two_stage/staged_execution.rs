@@ -70,7 +70,7 @@ pub(crate) struct StagedExecution {
     /// Dropped with it: then they need not stay.
     kept: KeptPages,
     told: Told,
-    /// When the run began, and how long it had been waited for pages before.
+    /// When the run began, and how long the runs before it had waited for pages.
     began: Moment,
     page_ns_before: u64,
 }
@@ -107,7 +107,7 @@ impl StagedExecution {
         self.stage == ExecutionStage::Fetch
     }
 
-    /// Begins a run, after so long a wait for pages in all.
+    /// Begins a run. For `page_ns` the runs before it have waited for pages.
     pub fn begin_run(&mut self, access: &PageAccess, now: Moment, page_ns: u64) {
         match self.stage {
             // What an operate stage before it has kept goes on to be kept.
@@ -117,8 +117,8 @@ impl StagedExecution {
         (self.began, self.page_ns_before) = (now, page_ns);
     }
 
-    /// A run has ended, whatever its body has given. So long it has waited for locks, or been on no thread; and so long it was
-    /// waited for pages in all. It keeps what the run has kept.
+    /// A run has ended, whatever its body has given. For `elsewhere_ns` the run has waited for locks or was on no thread; for
+    /// `page_ns` all runs so far have waited for pages. The execution keeps the pages that the run has kept.
     pub fn end_run(&mut self, access: &PageAccess, now: Moment, elsewhere_ns: u64, page_ns: u64) -> AfterRun {
         let kept = access.end();
         let (counts, gave_up) = (access.counts(), access.gave_up());
