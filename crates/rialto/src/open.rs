@@ -247,7 +247,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     LogOptions {
         first_file_bytes: defaults.first_file_bytes.min(file_bytes),
         file_bytes,
-        ring_bytes: LogOptions::ring_bytes_under(options.log_bytes_max),
+        ring_bytes: LogOptions::ring_bytes_under(options.log_buffer_bytes, options.log_bytes_max),
         group_commit: options.group_commit,
         caching: options.log_writes,
         writes_in_flight: options.log_writes_in_flight,

@@ -12,7 +12,7 @@ use crate::engine::{Engine, Procedure};
 use crate::foreign::Progress;
 use crate::io::{Caching, Clock};
 use crate::isolate::LockGrain;
-use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
+use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX, LogOptions, PAGE};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
 use crate::store::paged::{
@@ -114,6 +114,11 @@ pub struct Options {
     /// one transaction has to fit beside the log file that the log ends in, pads included; up to three fifths of the
     /// bound always do.
     pub log_bytes_max: u64,
+    /// The bytes of log that are gathered in memory before a group is written; 16 MiB by default, a multiple of 4,096,
+    /// from 256 KiB to 1 GiB. It bounds how far commits at
+    /// [`Durability::Memory`](crate::Durability::Memory) may be ahead of the disk: when it is full, they wait for a
+    /// group. Larger than [`log_bytes_max`](Options::log_bytes_max), it has that size.
+    pub log_buffer_bytes: usize,
     /// Which engine assigns transactions to threads; by default each transaction runs on one thread and locks what it
     /// touches ([`Engine::Conventional`]).
     pub engine: Engine,
@@ -223,6 +228,7 @@ impl Default for Options {
             straddling_retry: Duration::from_millis(1),
             straddling_hints: true,
             log_bytes_max: 4 << 30,
+            log_buffer_bytes: LogOptions::RING_BYTES,
             engine: Engine::default(),
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
@@ -345,6 +351,16 @@ impl Options {
             return Some(format!(
                 "log_bytes_max is {}, expected at least {LOG_BYTES_MIN}",
                 self.log_bytes_max
+            ));
+        }
+        if !(LogOptions::RING_BYTES_MIN..=LogOptions::RING_BYTES_MAX).contains(&self.log_buffer_bytes)
+            || !self.log_buffer_bytes.is_multiple_of(PAGE)
+        {
+            return Some(format!(
+                "log_buffer_bytes is {}, expected a multiple of {PAGE} from {} to {}",
+                self.log_buffer_bytes,
+                LogOptions::RING_BYTES_MIN,
+                LogOptions::RING_BYTES_MAX
             ));
         }
         if self.log_writes_in_flight.is_some_and(|writes| !(1..=IN_FLIGHT_MAX).contains(&writes)) {

@@ -44,6 +44,10 @@ pub struct DatabaseArgs {
     /// file has an eighth of it, at most 64 MiB [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes_max: Option<u64>,
+    /// The bytes of log that are gathered in memory before a group is written, a multiple of 4096 from 256 KiB to 1 GiB:
+    /// when they are full, commits at --durability memory wait for a group [default: 16 MiB]
+    #[arg(long, value_name = "N")]
+    log_buffer_bytes: Option<usize>,
     /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
     #[arg(long, value_enum, default_value = "fuzzy")]
     pub checkpoint: CheckpointName,
@@ -169,6 +173,7 @@ impl DatabaseArgs {
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
+            log_buffer_bytes: self.log_buffer_bytes.unwrap_or(defaults.log_buffer_bytes),
             checkpoint: self.checkpoint.into(),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,

@@ -26,6 +26,8 @@ use super::super::rounds::Rounds;
 pub const RUN: Duration = Duration::from_millis(1);
 /// Bytes of a page: those of Berkeley DB on the paper's file system.
 const PAGE_BYTES: usize = 4_096;
+/// The paper's log buffer of 500 KB.
+const LOG_BUFFER_BYTES: usize = 512_000;
 /// Transactions before the first window: so many times those of a window, as in the paper.
 pub const WARMUP_WINDOWS: u64 = 8;
 /// The first stretch of the warm-up, from which the length of the next one follows.
@@ -325,6 +327,7 @@ impl Runs<'_> {
             lock_grain: LockGrain::Page,
             checkpoint: Checkpointing::None,
             log_bytes_max: 64 << 30,
+            log_buffer_bytes: LOG_BUFFER_BYTES,
             log_writes: Some(Caching::Direct),
             log_writes_in_flight: Some(1),
             background: Background::Driven,

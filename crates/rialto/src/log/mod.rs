@@ -302,6 +302,11 @@ pub struct LogOptions {
 impl LogOptions {
     /// The largest number of packet slots.
     pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
+    /// Bytes of the ring where nothing else is said.
+    pub(crate) const RING_BYTES: usize = 16 << 20;
+    /// The bounds of [`ring_bytes`](LogOptions::ring_bytes).
+    pub(crate) const RING_BYTES_MIN: usize = gather::RING_MIN;
+    pub(crate) const RING_BYTES_MAX: usize = 1 << 30;
 
     /// The bytes of a log file under this bound on all of them: at most an eighth of it. Files are freed as wholes, and
     /// the file that the log ends in is never freed; therefore at most a quarter of the bound is out of use.
@@ -311,17 +316,16 @@ impl LogOptions {
         (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
     }
 
-    /// The bytes of the ring under this bound on all log files: no more than the bound.
-    pub(crate) fn ring_bytes_under(bytes_max: u64) -> usize {
-        let most = LogOptions::default().ring_bytes;
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(most);
-        (bytes_max / PAGE * PAGE).clamp(gather::RING_MIN, most)
+    /// The bytes of a ring that is to have this many, under this bound on all log files: no more than the bound.
+    pub(crate) fn ring_bytes_under(ring_bytes: usize, bytes_max: u64) -> usize {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(ring_bytes);
+        (bytes_max / PAGE * PAGE).clamp(LogOptions::RING_BYTES_MIN, ring_bytes)
     }
 
     /// For a log that is created and closed, without a packet.
     pub(crate) fn of_a_log_that_is_only_made() -> LogOptions {
         LogOptions {
-            ring_bytes: gather::RING_MIN,
+            ring_bytes: LogOptions::RING_BYTES_MIN,
             packet_slots: 16,
             caching: Some(Caching::Buffered),
             writes_in_flight: Some(1),
@@ -339,7 +343,7 @@ impl Default for LogOptions {
             file_bytes: 64 << 20,
             bytes_max: u64::MAX,
             spare_files_max: 4,
-            ring_bytes: 16 << 20,
+            ring_bytes: LogOptions::RING_BYTES,
             packet_slots: 8192,
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),

@@ -519,6 +519,9 @@ fn a_wrong_option_of_the_log_is_named_as_one() {
     let with = |executors: Executors| Options { engine: executors.into(), ..options(16 << 20) };
     for (wrong, name) in [
         (Options { log_bytes_max: (1 << 20) - 1, ..options(0) }, "log_bytes_max"),
+        (Options { log_buffer_bytes: 0, ..options(16 << 20) }, "log_buffer_bytes"),
+        (Options { log_buffer_bytes: 500_000, ..options(16 << 20) }, "log_buffer_bytes"),
+        (Options { log_buffer_bytes: usize::MAX, ..options(16 << 20) }, "log_buffer_bytes"),
         (Options { log_writes_in_flight: Some(0), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { log_writes_in_flight: Some(9), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { packets_max: 0, ..options(16 << 20) }, "packets_max"),

@@ -1,6 +1,7 @@
 //! Calls of the disk that hang: a transaction that needs one waits, no other one does, and no answer tells what the
 //! call was to make durable.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::common::in_time;
 use crate::common::quiet::{count, level, numbers, open, options, put, thing, things};
 use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk};
-use rialto::row::{ColumnType, Value, WhichIndex};
-use rialto::{Action, Database, Durability, Error, Executors, Flow, OpenError, Options, Procedure};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{Action, Database, Durability, Error, Executors, Flow, OpenError, Options, Procedure, TableDef};
 
 /// Releases what hangs also when the test fails: otherwise its threads never end.
 struct LetsGo<'a>(&'a FaultyDisk);
@@ -86,6 +87,59 @@ fn a_commit_whose_log_write_hangs_holds_up_no_other() {
         });
         db.close().unwrap();
     }
+}
+
+/// While a group does not get to the disk, level 1 commits go on until the log's buffer is full, and no longer. They all
+/// are durable in the end.
+#[test]
+fn the_log_buffer_bounds_how_far_level_1_is_ahead() {
+    const ROW_BYTES: u64 = 4_000;
+    let ahead = |log_buffer_bytes: usize| {
+        let disk = FaultyDisk::new(8);
+        let waits_long = Duration::from_secs(600);
+        let options = Options {
+            log_buffer_bytes,
+            log_wait_max: waits_long,
+            durability: Durability::Memory,
+            ..options()
+        };
+        let db = Database::open_on(disk.clone(), Options { log_writes: Some(Caching::Buffered), ..options })
+            .unwrap();
+        let texts = TableDef::new(
+            "texts",
+            vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)],
+        )
+        .with_primary_key(&["id"]);
+        let table = db.transact(|tx| tx.create_table(&texts)).unwrap();
+        db.sync().unwrap();
+        disk.hang(FaultKind::Sync, "log-0");
+        let answered = AtomicU64::new(0);
+        let enough = 4 * (1 << 20) / ROW_BYTES;
+        let answered_meanwhile = std::thread::scope(|scope| {
+            let _lets_go = LetsGo(&disk);
+            scope.spawn(|| {
+                for id in 0..enough {
+                    let text = Value::Text("x".repeat(ROW_BYTES as usize));
+                    db.transact(|tx| tx.insert(&table, &[Value::Int4(id as i32), text.clone()])).unwrap();
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            until(|| disk.hanging() > 0);
+            // Without a bound it would be done with all of them.
+            let mut seen = u64::MAX;
+            while seen != answered.load(Ordering::Relaxed) {
+                seen = answered.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            seen
+        });
+        assert_eq!(answered.load(Ordering::Relaxed), enough);
+        db.close().unwrap();
+        answered_meanwhile * ROW_BYTES
+    };
+    let (small, large) = (ahead(256 << 10), ahead(2 << 20));
+    assert!(small <= 256 << 10, "{small}");
+    assert!((1 << 20..=2 << 20).contains(&large), "{large}");
 }
 
 /// I6: no executor waits for a log write. A call whose commit waits for one holds up no other: others run on the same

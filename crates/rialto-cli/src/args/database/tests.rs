@@ -61,6 +61,7 @@ fn cases() -> Vec<(&'static str, &'static str, Read, String)> {
         ("--log-writes", "direct-sync", |o| text(o.log_writes), text(Some(Caching::DirectSync))),
         ("--log-writes-in-flight", "2", |o| text(o.log_writes_in_flight), text(Some(2))),
         ("--log-bytes-max", "20000000", |o| text(o.log_bytes_max), text(20_000_000)),
+        ("--log-buffer-bytes", "1048576", |o| text(o.log_buffer_bytes), text(1_048_576)),
         ("--checkpoint", "tccou", |o| text(o.checkpoint), text(Checkpointing::TransactionCopyOnUpdate)),
         ("--checkpoint-interval-s", "1.5", |o| text(o.checkpoint_interval), text(us(1_500_000))),
         ("--recovery-within-s", "20", |o| text(o.recovery_within), text(Some(us(20_000_000)))),
