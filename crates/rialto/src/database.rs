@@ -3,6 +3,7 @@
 mod calls;
 mod drive;
 mod executors;
+mod moves;
 mod own_errors;
 mod prepared_call;
 mod routing;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use moves::MoveOptions;
 pub use prepared_call::PreparedCall;
 
 use crate::account::ProcedureId;

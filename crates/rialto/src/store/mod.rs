@@ -44,6 +44,7 @@ mod table_store;
 #[cfg(test)]
 mod tests;
 pub mod tree;
+mod watched_tables;
 
 pub use budget::Budget;
 pub(crate) use catalog::{Catalog, CatalogChange};
@@ -67,3 +68,4 @@ pub(crate) use table::{Followed, ROW_NUMBER_BYTES, TableParts, TableVersion};
 pub(crate) use table_store::{Entered, IndexStorage, SeenRow, StoragePart, TableStore, Unlocked};
 pub use tree::Direction;
 pub(crate) use tree::{Admit, Batch, Found, Guard, InsertRow, Leaf, More, ScanRange, Vacancy};
+pub(crate) use watched_tables::{ChangedRows, WatchedTables};

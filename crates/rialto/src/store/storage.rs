@@ -12,7 +12,7 @@ use super::memory::{
     SegmentId, load_file, same_version,
 };
 use super::paged::DiskTables;
-use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion};
+use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion, WatchedTables};
 use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -30,6 +30,8 @@ pub(crate) struct Storage {
     pub catalog: Catalog,
     /// The load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
+    /// The tables that are copied while they are used.
+    pub watched: WatchedTables,
     /// Held by transactions that write or remove load files ([`Storage::pass_to_load_files`]).
     load_passes: RwLock<()>,
     /// The first place of this opening: hidden row numbers begin after those of earlier openings.
@@ -62,8 +64,18 @@ impl Storage {
         opened_at: Lsn,
     ) -> Storage {
         let loads = Arc::new(Mutex::new(loads));
-        let (load_passes, closed) = (RwLock::default(), AtomicBool::new(false));
-        Storage { disk, database_id, memory, disk_tables, catalog, loads, load_passes, opened_at, closed }
+        Storage {
+            disk,
+            database_id,
+            memory,
+            disk_tables,
+            catalog,
+            loads,
+            watched: WatchedTables::default(),
+            load_passes: RwLock::default(),
+            opened_at,
+            closed: AtomicBool::new(false),
+        }
     }
 
     pub fn check_open(&self) -> Result<()> {

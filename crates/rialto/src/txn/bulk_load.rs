@@ -33,6 +33,8 @@ pub(super) struct TableLoad {
     /// Where the load's record begins and ends in the packet.
     pub packet_at: usize,
     pub packet_end: usize,
+    /// Whether the file is written, and its digest in the packet.
+    pub is_written: bool,
 }
 
 impl Context {
@@ -65,7 +67,7 @@ impl Context {
         // The file is written at the commit, which also sets its digest here.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end });
+        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end, is_written: false });
         true
     }
 
@@ -157,7 +159,7 @@ impl Context {
             return Ok(());
         }
         let _pass = core.storage.pass_to_load_files()?;
-        for load in ddl.loads() {
+        for load in ddl.loads().iter().filter(|load| !load.is_written) {
             let digest =
                 load.store.write_load_file(&*core.storage.disk, core.storage.database_id, load.file)?;
             redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);

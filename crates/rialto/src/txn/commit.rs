@@ -4,6 +4,7 @@ use std::hint::cold_path;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
+use crate::commit::write_set::key_of;
 use crate::commit::{Applied, Applying, CommitBarrier, Logging, NoPlace, Placed, Reserved};
 use crate::error::Result;
 use crate::fault_injection;
@@ -78,6 +79,9 @@ impl Context {
     /// Applies all writes, then makes the DDL visible.
     #[inline(always)]
     fn apply(&mut self, lsn: Lsn) {
+        if unlikely(self.core.storage.watched.is_any()) {
+            self.note_changed_rows();
+        }
         let writes = Applying {
             writes: &self.writes,
             packet: self.packet_bytes(),
@@ -89,6 +93,16 @@ impl Context {
         writes.apply(lsn);
         if self.ddl.is_some() {
             self.publish_ddl(lsn);
+        }
+    }
+
+    /// Notes the rows that it changes in tables that are copied meanwhile.
+    #[cold]
+    fn note_changed_rows(&self) {
+        let packet = self.packet_bytes();
+        let changed = self.writes.writes().iter().map(|write| (write.heap, key_of(write, packet)));
+        if !fault_injection::is_on("moved-rows-not-watched") {
+            self.core.storage.watched.note(changed);
         }
     }
 

@@ -50,7 +50,7 @@ impl Context {
     }
 
     /// Begins a DDL statement. One transaction at a time can be past this.
-    fn begin_ddl(&mut self) -> Result<()> {
+    pub(super) fn begin_ddl(&mut self) -> Result<()> {
         self.stay_off_definitions()?;
         self.check_write()?;
         self.lock(

@@ -6,7 +6,7 @@
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: the operations of a body;
 //! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,
-//!   until the commit; `bulk_load`: rows into those;
+//!   until the commit; `bulk_load`: rows into those; `rewrite` and [`moving`]: copies of tables;
 //! - `entries`: reads of an index without its rows; `scope`: what an action may touch;
 //! - `runs`: the runs of one transaction; `retries`: when it runs again; `core`: what all transactions share;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
@@ -45,6 +45,7 @@ pub mod fields;
 mod insert;
 #[cfg(test)]
 mod model;
+pub(crate) mod moving;
 pub mod options;
 mod pages;
 pub(crate) mod part;

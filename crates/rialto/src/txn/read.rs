@@ -233,7 +233,7 @@ impl Context {
     }
 
     #[inline(always)]
-    fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
+    pub(super) fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
         if unlikely(self.fetches()) {
             return self.fetch_row(slot);
         }

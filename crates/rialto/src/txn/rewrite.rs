@@ -47,7 +47,7 @@ impl Context {
     }
 
     /// Replaces the rows of the system tables that describe a table.
-    fn replace_system_rows(&mut self, old: &Description, new: &Description) -> Result<()> {
+    pub(super) fn replace_system_rows(&mut self, old: &Description, new: &Description) -> Result<()> {
         let (old, new) = (system::rows(old), system::rows(new));
         for row in old.iter().filter(|row| !new.contains(row)) {
             self.delete_system_row(row)?;

@@ -8,4 +8,5 @@ mod definitions_amid_writes;
 mod definitions_beside_sweeps;
 mod definitions_on_a_full_log;
 mod dropped_at_the_bound;
+mod moves_in_use;
 mod seen_by_handles;

@@ -5,6 +5,7 @@ use super::{EnteredInPages, PagedTable};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
+use crate::store::RowLocation;
 use crate::store::tree::{Admit, Batch, Direction, Guard, InsertRow, More, ScanRange};
 
 impl PagedTable {
@@ -50,6 +51,24 @@ impl PagedTable {
         }
         self.count_rows(1);
         done
+    }
+
+    /// Takes a row with these entries out again, whose body is at `location`.
+    ///
+    /// # Errors
+    /// Those of the disk; [`Error::CacheFull`](crate::Error::CacheFull). Then a part of it may be left: the table is discarded.
+    pub fn unload(&self, by: &PageAccess, key: &[u8], location: RowLocation, entries: &[Key]) -> Result<()> {
+        self.claim_row(by, key)?;
+        for (position, entry) in entries.iter().enumerate() {
+            self.claim_entry(by, position, entry, key)?;
+        }
+        for (position, entry) in entries.iter().enumerate() {
+            self.remove_entry(position, entry, key, Lsn::ZERO);
+        }
+        self.remove_row(key, Lsn::ZERO);
+        self.release(location);
+        self.count_rows(-1);
+        Ok(())
     }
 
     /// Gives the bodies of all rows, in the order of their keys. No other thread changes the rows.

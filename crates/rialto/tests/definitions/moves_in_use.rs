@@ -1,0 +1,319 @@
+//! Tables that move to memory or to the disk while they are used.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::common::disk_tables::{Model, NAMES, assert_same, change, contents, definition, options};
+use crate::common::seeds::for_a_while_until;
+use rialto::io::{FaultKind, FaultyDisk, Random};
+use rialto::row::Value;
+use rialto::{
+    Checkpointing, Database, Error, MoveOptions, Options, Residence, Scan, Table, Transaction, TxOptions,
+};
+
+const NAME: &str = NAMES[0];
+/// Rows that nothing changes: so many that the table is not small.
+const STILL_ROWS: i32 = 1_500;
+
+fn quiet() -> Options {
+    Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() }
+}
+
+/// A table with rows, and what is in it.
+fn filled(db: &Database, residence: Residence) -> Model {
+    let definition = definition(NAME).with_residence(residence);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let row = |id: i32| {
+        let text = Value::Text(if id % 100 == 0 { "y".repeat(20_000) } else { "y".to_owned() });
+        [Value::Int4(id), Value::Int4(id % 5), Value::Int4(id), text]
+    };
+    let ids = 5_000..5_000 + STILL_ROWS;
+    db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &row(id)))).unwrap();
+    contents(db)
+}
+
+/// Some changes in a transaction, and in the model as if it commits.
+fn change_some(db: &Database, table: &Table, random: &mut Random, model: &mut Model) -> Result<(), Error> {
+    let seed = random.below(u64::MAX);
+    let mut rows = model[NAME].clone();
+    let before = rows.clone();
+    let done = db.transact(|tx| {
+        // A body may run several times.
+        let mut random = Random::new(seed);
+        rows.clone_from(&before);
+        (0..1 + random.below(4)).try_for_each(|_| change(tx, table, &mut random, &mut rows))
+    });
+    model.insert(NAME, rows);
+    done
+}
+
+fn other(residence: Residence) -> Residence {
+    match residence {
+        Residence::Memory => Residence::Disk,
+        Residence::Disk => Residence::Memory,
+    }
+}
+
+/// Lets a move go on also when the test fails.
+struct LetsGo<'a>(&'a FaultyDisk);
+
+impl Drop for LetsGo<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// Begins to move the table, which then hangs at its load file; runs `meanwhile`, and lets the move go on.
+fn amid_a_move<T>(
+    disk: &FaultyDisk,
+    db: &Database,
+    to: Residence,
+    options: &MoveOptions<'_>,
+    meanwhile: impl FnOnce() -> T,
+) -> (Result<(), Error>, T) {
+    disk.hang(FaultKind::Write, "load-");
+    std::thread::scope(|scope| {
+        let lets_go = LetsGo(disk);
+        let moving = scope.spawn(|| db.set_residence_with(NAME, to, options));
+        while disk.hanging() == 0 {
+            assert!(!moving.is_finished(), "it writes a load file");
+            std::thread::yield_now();
+        }
+        let done = meanwhile();
+        drop(lets_go);
+        (moving.join().unwrap(), done)
+    })
+}
+
+/// Rows are inserted, changed and deleted while the table is copied, and unique keys go from one row to another. The table has all of
+/// that when it has moved, and after a crash.
+#[test]
+fn a_table_that_moves_is_read_and_changed_meanwhile() {
+    for from in [Residence::Memory, Residence::Disk] {
+        let disk = FaultyDisk::new(11);
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        let mut model = filled(&db, from);
+        let table = db.table(NAME).unwrap();
+        let mut random = Random::new(5);
+        let (moved, ()) = amid_a_move(&disk, &db, other(from), &MoveOptions::default(), || {
+            for _ in 0..300 {
+                change_some(&db, &table, &mut random, &mut model).unwrap();
+            }
+            let rows = model.get_mut(NAME).unwrap();
+            // Two rows that were copied exchange their codes, and one goes.
+            let exchange = |tx: &mut Transaction<'_>| {
+                for (id, code) in [(5_001, -1), (5_002, 5_001), (5_001, 5_002)] {
+                    assert!(tx.update(&table, id, &[(2, Value::Int4(code))])?);
+                }
+                tx.delete(&table, 5_003)
+            };
+            assert!(db.transact(exchange).unwrap());
+            (rows.get_mut(&5_001).unwrap().1, rows.get_mut(&5_002).unwrap().1) = (5_002, 5_001);
+            rows.remove(&5_003);
+            let mut there = 0;
+            db.read(|tx| {
+                there = 0;
+                tx.scan(&table, &Scan::all(), |_, _| {
+                    there += 1;
+                    Ok(std::ops::ControlFlow::Continue(()))
+                })
+            })
+            .unwrap();
+            assert_eq!((there, table.residence()), (rows.len(), from));
+        });
+        moved.unwrap();
+        assert_eq!(db.table(NAME).unwrap().residence(), other(from));
+        assert_same(&contents(&db), &model, &format!("moved from {from}"));
+        change_some(&db, &table, &mut random, &mut model).unwrap();
+        disk.crash();
+        drop((db, table));
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        assert_eq!(db.table(NAME).unwrap().residence(), other(from));
+        assert_same(&contents(&db), &model, &format!("moved from {from}, opened"));
+    }
+}
+
+/// A definition that changes the table while it is copied has its effect, and so has the move.
+#[test]
+fn a_table_that_is_redefined_while_it_moves_moves_as_it_is_then() {
+    type Step<'a> = &'a dyn Fn(&mut Transaction<'_>, &Table) -> Result<(), Error>;
+    let steps: [(&str, Step<'_>, bool); 3] = [
+        ("an index", &|tx, _| tx.create_index(NAME, "by_both", &["part", "code"], false), true),
+        ("no rows", &|tx, table| tx.truncate(table), true),
+        ("no table", &|tx, _| tx.drop_table(NAME), false),
+    ];
+    for (what, step, is_left) in steps {
+        let disk = FaultyDisk::new(12);
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        filled(&db, Residence::Memory);
+        let table = db.table(NAME).unwrap();
+        let (moved, model) = amid_a_move(&disk, &db, Residence::Disk, &MoveOptions::default(), || {
+            db.transact(|tx| step(tx, &table)).unwrap();
+            contents(&db)
+        });
+        match (moved, is_left) {
+            (Ok(()), true) => assert_eq!(db.table(NAME).unwrap().residence(), Residence::Disk, "{what}"),
+            (Err(Error::NoSuchTable { table }), false) => assert_eq!(table, NAME),
+            (moved, _) => panic!("{what}: {moved:?}"),
+        }
+        assert_same(&contents(&db), &model, what);
+        disk.crash();
+        drop((db, table));
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        assert_same(&contents(&db), &model, &format!("{what}, opened"));
+    }
+}
+
+/// A move that fails, or is cancelled, leaves the table as it was, and no file, no memory and no page.
+#[test]
+fn a_move_that_comes_to_nothing_leaves_nothing() {
+    let cancelled = AtomicBool::new(true);
+    let disk = FaultyDisk::new(13);
+    let db = Database::open_on(disk.clone(), Options { memory_bytes: 4 << 20, ..quiet() }).unwrap();
+    let model = filled(&db, Residence::Disk);
+    let load_files = || {
+        let names = rialto::io::Disk::list(&*disk).unwrap();
+        names.into_iter().filter(|name| name.starts_with("load-")).count()
+    };
+    let (used, files) = (db.metrics().memory_used, load_files());
+    let unchanged = |what: &str| {
+        assert_eq!(db.table(NAME).unwrap().residence(), Residence::Disk, "{what}");
+        assert_same(&contents(&db), &model, what);
+        // Free nodes of indexes may have gone, too.
+        assert!(db.metrics().memory_used <= used, "{what}");
+        assert_eq!(load_files(), files, "{what}");
+    };
+    let options = MoveOptions { cancelled: Some(&cancelled), ..MoveOptions::default() };
+    assert_eq!(db.set_residence_with(NAME, Residence::Memory, &options), Err(Error::Cancelled));
+    unchanged("cancelled at once");
+    cancelled.store(false, Ordering::Relaxed);
+    let (moved, ()) = amid_a_move(&disk, &db, Residence::Memory, &options, || {
+        cancelled.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(moved, Err(Error::Cancelled));
+    unchanged("cancelled at its file");
+
+    disk.fail(FaultKind::Write, "load-", 1);
+    let moved = db.set_residence(NAME, Residence::Memory);
+    assert!(matches!(&moved, Err(Error::Io { file, .. }) if file.starts_with("load-")), "{moved:?}");
+    unchanged("without its file");
+
+    let table = db.table(NAME).unwrap();
+    let inside = db.transact(|_| db.set_residence(NAME, Residence::Memory));
+    assert_eq!(inside, Err(Error::Nested));
+
+    // Its rows have no room in memory.
+    db.transact(|tx| {
+        (0..300).try_for_each(|id| {
+            let text = Value::Text("x".repeat(20_000));
+            tx.insert(&table, &[Value::Int4(id), Value::Int4(0), Value::Int4(id), text])
+        })
+    })
+    .unwrap();
+    let model = contents(&db);
+    let moved = db.set_residence(NAME, Residence::Memory);
+    assert!(matches!(moved, Err(Error::MemoryLimit { .. })), "{moved:?}");
+    assert_same(&contents(&db), &model, "without room");
+    assert!(db.metrics().memory_used <= used);
+    assert_eq!(load_files(), files);
+}
+
+/// A table goes to and fro while a thread changes it, until the disk goes down.
+#[test]
+fn tables_that_move_keep_what_was_committed_whenever_the_disk_goes_down() {
+    let (mut moves, mut crashes_amid, mut meanwhile) = (0, 0, 0);
+    let (first, seeds) = for_a_while_until(|seed| {
+        let mut random = Random::new(seed);
+        let disk = FaultyDisk::new(seed);
+        let mut options = options(&mut random);
+        if options.checkpoint == Checkpointing::None {
+            options.checkpoint = Checkpointing::Fuzzy;
+        }
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        let start = [Residence::Memory, Residence::Disk][random.below(2) as usize];
+        let mut model = filled(&db, start);
+        disk.crash_at(disk.steps() + 20 + random.below(400));
+        let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (after, has_moved) = std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                let (mut to, mut has_moved) = (other(start), 0);
+                while !is_over.load(Ordering::Relaxed) && has_moved < 6 {
+                    let before = changes.load(Ordering::Relaxed);
+                    match db.set_residence(NAME, to) {
+                        Ok(()) => has_moved += 1,
+                        Err(_) => break,
+                    }
+                    meanwhile += u64::from(changes.load(Ordering::Relaxed) > before);
+                    to = other(to);
+                }
+                is_over.store(true, Ordering::Relaxed);
+                has_moved
+            });
+            let table = db.table(NAME).unwrap();
+            let mut after = None;
+            while !is_over.load(Ordering::Relaxed) {
+                let mut next = model.clone();
+                if change_some(&db, &table, &mut random, &mut next).is_err() {
+                    after = Some(next);
+                    is_over.store(true, Ordering::Relaxed);
+                    break;
+                }
+                changes.fetch_add(1, Ordering::Relaxed);
+                model = next;
+            }
+            (after, mover.join().unwrap())
+        });
+        moves += has_moved;
+        crashes_amid += u64::from(disk.is_down());
+        disk.crash();
+        drop(db);
+        let db = Database::open_on(disk.restart(), options).unwrap();
+        let found = contents(&db);
+        if after.as_ref() != Some(&found) {
+            assert_same(&found, &model, &format!("RIALTO_SEED={seed}, opened"));
+        }
+        moves >= 3 && crashes_amid > 0 && meanwhile > 0
+    });
+    println!(
+        "{seeds} seeds from {first}: {moves} moves, {meanwhile} of them with changes, {crashes_amid} crashes amid them"
+    );
+    assert!(moves >= 3 && crashes_amid > 0 && meanwhile > 0, "{moves} {crashes_amid} {meanwhile}");
+}
+
+/// While rows change faster than a move can copy them it still comes to its end.
+#[test]
+fn a_move_ends_beside_a_load_that_does_not() {
+    let db = Database::open_on(rialto::io::MemoryDisk::new(), quiet()).unwrap();
+    filled(&db, Residence::Memory);
+    let table = db.table(NAME).unwrap();
+    let (is_over, changes) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for nth in 0..3 {
+            let (is_over, changes, table, db) = (is_over.clone(), &changes, &table, &db);
+            scope.spawn(move || {
+                let mut random = Random::new(nth);
+                while !is_over.load(Ordering::Relaxed) {
+                    let id = 5_000 + random.below(STILL_ROWS as u64) as i32;
+                    let text = Value::Text("z".repeat(random.below(50) as usize));
+                    let options =
+                        TxOptions { durability: Some(rialto::Durability::Memory), ..TxOptions::default() };
+                    assert!(
+                        db.transact_with(&options, |tx| tx.update(table, id, &[(3, text.clone())])).unwrap()
+                    );
+                    changes.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut to = Residence::Disk;
+        for _ in 0..4 {
+            db.set_residence(NAME, to).unwrap();
+            assert_eq!(db.table(NAME).unwrap().residence(), to);
+            to = other(to);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(changes.load(Ordering::Relaxed) > 0);
+    assert_eq!(contents(&db)[NAME].len(), STILL_ROWS as usize);
+}
