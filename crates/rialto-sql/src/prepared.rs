@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rialto::Table;
 use rialto::row::Schema;
+use rialto::{Database, ProcedureId, Table};
 
 use crate::bind::{
     self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
@@ -118,6 +118,8 @@ pub struct Prepared {
     pub kind: Kind,
     /// The catalog that the plan was made for.
     pub catalog: CatalogState,
+    /// The account of statements of its kind on its table; without a table, that of transactions without a name.
+    pub procedure: ProcedureId,
     /// About how many bytes all of this takes, with the definition of its table but not the rows.
     pub bytes: usize,
 }
@@ -135,6 +137,21 @@ impl Prepared {
     /// The table and the schema that the plan was made for.
     pub fn table(&self) -> Option<(&Table, &Arc<Schema>)> {
         self.kind.table()
+    }
+
+    /// Takes its account.
+    pub fn take_account(&mut self, database: &Database) {
+        let command = match &self.kind {
+            Kind::Select(_) => "SELECT",
+            Kind::Insert(_) => "INSERT",
+            Kind::Update(_) => "UPDATE",
+            Kind::Delete(_) => "DELETE",
+            Kind::Copy(_) => "COPY",
+            Kind::Explain(_) | Kind::Utility(_) => return,
+        };
+        if let Some((table, _)) = self.kind.table() {
+            self.procedure = database.procedure_id(&format!("{command} {}", table.name()));
+        }
     }
 
     /// Whether the result names existing tables, columns or indexes.
@@ -210,7 +227,16 @@ pub fn prepare(
     let declared = declared.unwrap_or_default().to_vec();
     let bytes = plan_bytes(text, &kind, &binder) + declared.len() * size_of::<SqlType>();
     let params = binder.into_params()?;
-    Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes })
+    Ok(Prepared {
+        text: text.into(),
+        declared,
+        params,
+        columns,
+        kind,
+        catalog,
+        procedure: ProcedureId::default(),
+        bytes,
+    })
 }
 
 /// As [`prepare`], with parameters in place of the text's literals; and whether that changes only when an error is
@@ -228,7 +254,8 @@ pub fn prepare_lifted(
     let sound = binder.is_sound();
     let bytes = plan_bytes(text, &kind, &binder);
     let (params, declared) = (binder.into_params()?, Vec::new());
-    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes }, sound))
+    let procedure = ProcedureId::default();
+    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, procedure, bytes }, sound))
 }
 
 /// About how many bytes a plan takes: its text; what is bound, and that once more for the conditions of an access path,
@@ -407,7 +434,7 @@ fn rows(count: usize) -> String {
 }
 
 /// Looks a table up, with the place of its name in the error.
-pub fn find_table(name: &Name, found: rialto::Result<Table>) -> Result<Table> {
+pub fn find_table<T>(name: &Name, found: rialto::Result<T>) -> Result<T> {
     found.map_err(|error| match error {
         rialto::Error::NoSuchTable { .. } => {
             let message = format!("relation \"{}\" does not exist", name.text);

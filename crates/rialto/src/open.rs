@@ -146,6 +146,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             deadlock_retries_max: options.deadlock_retries_max,
             straddling_retry: options.straddling_retry,
             straddling_hints: options.straddling_hints,
+            progress: options.progress.clone(),
         },
     });
     if options.lock_grain == LockGrain::Page {

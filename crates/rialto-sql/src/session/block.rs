@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{Savepoint, Transaction, TxOptions, fault_injection};
+use rialto::{ProcedureId, Savepoint, Transaction, TxOptions, fault_injection};
 
 use super::setting_store::{SettingMark, SettingStore};
 use super::settings::Settings;
@@ -164,7 +164,13 @@ impl Session {
     }
 
     pub(super) fn commit(&mut self) -> Result<()> {
-        let tx = self.take_transaction();
+        let mut tx = self.take_transaction();
+        if let Some(tx) = &mut tx
+            && self.statements > 1
+        {
+            // Its time is that of several statements.
+            tx.set_procedure(ProcedureId::default());
+        }
         self.close_block();
         let committed = match tx {
             Some(tx) => tx.commit().map_err(SqlError::from),

@@ -183,7 +183,11 @@ impl Session {
         literals: &[Literal],
     ) -> Result<(Prepared, bool)> {
         let catalog = self.catalog_state();
-        self.bind(|facts, lookup| prepared::prepare_lifted(text, statement, literals, facts, catalog, lookup))
+        let (mut prepared, is_sound) = self.bind(|facts, lookup| {
+            prepared::prepare_lifted(text, statement, literals, facts, catalog, lookup)
+        })?;
+        prepared.take_account(&self.database);
+        Ok((prepared, is_sound))
     }
 
     /// Binds and plans a statement. Without a transaction nothing waits later for what was found. So everything that
@@ -233,8 +237,9 @@ impl Session {
             return Err(in_failed_block());
         }
         let catalog = self.catalog_state();
-        let prepared =
+        let mut prepared =
             self.bind(|facts, lookup| prepared::prepare(text, statement, declared, facts, catalog, lookup))?;
+        prepared.take_account(&self.database);
         let prepared = Arc::new(prepared);
         let open = prepared.declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
@@ -521,6 +526,7 @@ impl Session {
         let context =
             Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
         sink.begin(prepared)?;
+        tx.set_procedure(prepared.procedure);
         if let Some((table, _)) = prepared.table() {
             tx.fetch_ahead(&[table], |tx| {
                 let mut run = Run { tx, out: Out { context, plan: prepared, sink: &mut Nowhere } };

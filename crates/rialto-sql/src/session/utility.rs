@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rialto::backup::{BytesDone, CopyObserver};
 use rialto::row::Value;
-use rialto::{BackupKind, BackupOptions, BackupReport, Error, GroupCommitDesign};
+use rialto::{BackupKind, BackupOptions, BackupReport, Error, GroupCommitDesign, MoveOptions};
 
 use super::block::{Block, NamedSavepoint};
 use super::cache::PlanCache;
@@ -17,7 +17,7 @@ use super::{Closing, Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::parse::{Access, Discard, Modes, Name, SetScope, SetValue, Statement};
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, find_table};
 use crate::run::RowSink;
 use crate::values::SqlType;
 
@@ -112,6 +112,13 @@ impl Session {
                 let report = self.back_up(*kind, to, sink)?;
                 self.notice(report.to_string());
                 self.done_for_good("BACKUP")
+            }
+            // Other transactions use the table meanwhile: so it goes in transactions of its own.
+            Statement::SetResidence { table, residence } if self.is_alone() && self.tx.is_none() => {
+                let options =
+                    MoveOptions { transaction: self.choices(), cancelled: Some(self.cancel.flag()) };
+                find_table(table, self.database.set_residence_with(&table.text, *residence, &options))?;
+                self.done_for_good("ALTER TABLE")
             }
             Statement::ArchiveLog => {
                 self.refuse_in_block("ARCHIVE LOG")?;

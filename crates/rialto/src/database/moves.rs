@@ -10,6 +10,7 @@ use crate::log::Durability;
 use crate::row::Key;
 use crate::store::{ChangedRows, Table};
 use crate::txn::Transaction;
+use crate::txn::long_work::LongWork;
 use crate::txn::moving::{Finished, ROWS_AT_A_TIME, ReadRow, TableMove};
 use crate::txn::options::TxOptions;
 
@@ -127,13 +128,16 @@ impl Moving<'_> {
     fn run(&mut self) -> Result<Attempt> {
         let watched = &self.database.core().storage.watched;
         let behind = watched.watch(self.copy.old.store.heap());
-        let mut last: Option<Key> = None;
+        let (mut last, mut work) =
+            (None, LongWork::begin(self.database.core(), self.what(), self.copy.old.store.rows()));
         loop {
             let Some(rows) = self.rows_behind(last.as_ref())? else { return Ok(Attempt::InTheWay) };
             self.copy.copy(&mut self.tx, &rows, false, &behind)?;
+            work.step(rows.len() as u64);
             let is_end = rows.len() < ROWS_AT_A_TIME;
             last = rows.into_iter().next_back().map(|(key, _)| key).or(last);
             if is_end {
+                work.end();
                 break;
             }
             if behind.len() >= BEHIND_MAX && !self.catch_up(&behind, last.as_ref())? {
@@ -156,6 +160,10 @@ impl Moving<'_> {
             Err(Error::WriteSetTooLarge { .. }) => Ok(Attempt::UnderItsLock),
             Err(error) => Err(error),
         }
+    }
+
+    fn what(&self) -> String {
+        format!("moving table \"{}\" to {}", self.copy.old.name(), self.copy.residence)
     }
 
     /// Copies the rows that are behind until there are few, or as many as before. False: the table has another version.

@@ -3,6 +3,7 @@
 //! statement checks for a cancel and a time-out.
 
 use super::context::Context;
+use super::long_work::LongWork;
 use crate::commit::write_set::CurrentLocation;
 use crate::error::Result;
 use crate::ids::IndexId;
@@ -19,15 +20,16 @@ impl Context {
     /// the index while it is built.
     pub(super) fn build_index(
         &mut self,
-        (slot, id): (u32, IndexId),
+        (slot, id, name): (u32, IndexId, &str),
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<std::result::Result<IndexStorage, Key>> {
+        let what = format!("building index \"{name}\" of table \"{}\"", self.tables.at(slot).name());
         if self.pages(slot).is_some() {
-            let built = self.build_index_in_pages((slot, id), check, key_of)?;
+            let built = self.build_index_in_pages((slot, id, what), check, key_of)?;
             return Ok(built.map(IndexStorage::Pages));
         }
-        let entries = self.collect_entries(slot, check, key_of)?;
+        let entries = self.collect_entries((slot, what), check, key_of)?;
         let build = |context: &mut Context| {
             let built = entries.build(&context.core.storage, || context.check());
             if matches!(built, Err(NotBuilt::Full)) { None } else { Some(built) }
@@ -46,7 +48,7 @@ impl Context {
 
     fn build_index_in_pages(
         &mut self,
-        (slot, id): (u32, IndexId),
+        (slot, id, what): (u32, IndexId, String),
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<std::result::Result<PagedIndex, Key>> {
@@ -55,7 +57,7 @@ impl Context {
         let index = storage.disk_tables.make_index(&pages, id)?;
         let mut build = IndexBuild::new(index, storage.budget().clone());
         let (mut key, mut twice) = (Key::new(), None);
-        self.each_row(slot, |context, VisibleRow { row, primary, .. }| {
+        self.each_row(slot, what, |context, VisibleRow { row, primary, .. }| {
             check(row)?;
             key_of(row, primary, &mut key);
             twice = build.push(&key, primary, &|| context.check())?.err();
@@ -69,12 +71,12 @@ impl Context {
 
     fn collect_entries(
         &mut self,
-        slot: u32,
+        (slot, what): (u32, String),
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<IndexEntries> {
         let (mut entries, mut key) = (IndexEntries::new(self.core.storage.budget()), Key::new());
-        self.each_row(slot, |context, VisibleRow { row, primary, location, .. }| {
+        self.each_row(slot, what, |context, VisibleRow { row, primary, location, .. }| {
             check(row)?;
             key_of(row, primary, &mut key);
             if entries.is_run_full(key.len()) {
@@ -92,13 +94,15 @@ impl Context {
     }
 
     /// Calls `take` with each row of a table that this transaction has locked exclusively, as it sees the row, in the order of the
-    /// keys, until `take` returns false.
+    /// keys, until `take` returns false. `what` says what is done with them.
     pub(super) fn each_row(
         &mut self,
         slot: u32,
+        what: String,
         mut take: impl FnMut(&mut Context, VisibleRow<'_>) -> Result<bool>,
     ) -> Result<()> {
         let table = self.tables.shared(slot).clone();
+        let mut work = LongWork::begin(&self.core, what, table.store.rows());
         let mut body = Vec::new();
         let (which, all, direction, mut batch) =
             (WhichIndex::Primary, ScanRange::ALL, Direction::Forward, Batch::new());
@@ -124,7 +128,9 @@ impl Context {
                 }
             }
             self.check()?;
+            work.step(batch.len() as u64);
             if more == More::No {
+                work.end();
                 return Ok(());
             }
         }

@@ -16,6 +16,7 @@ use super::releases::{DeferredRelease, Releases};
 use super::two_stage::TwoStages;
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
+use crate::foreign::Progress;
 use crate::io::{Clock, thread_number};
 use crate::isolate::LockManager;
 use crate::log::{Durability, Patience, PoolOwner};
@@ -79,6 +80,8 @@ pub(crate) struct TxDefaults {
     pub straddling_retry: Duration,
     /// Whether the checkpoint copies next what was in its way.
     pub straddling_hints: bool,
+    /// Receives lines about definitions that take long.
+    pub progress: Option<Progress>,
 }
 
 impl Core {

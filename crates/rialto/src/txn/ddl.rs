@@ -291,9 +291,10 @@ impl Context {
         let schema = with(&index)?;
         let position = old.schema.indexes().len();
         let check = |row: &[u8]| schema.check_key_lengths(row);
-        let built = self.build_index((slot, id), &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
-            schema.index_key_of_row(position, row, primary, key);
-        });
+        let built =
+            self.build_index((slot, id, name), &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
+                schema.index_key_of_row(position, row, primary, key);
+            });
         let built = built?.map_err(|key| Error::DuplicateKey {
             table: table.to_owned(),
             index: name.to_owned(),
@@ -366,10 +367,12 @@ impl Context {
         self.delete_system_row(&system::primary_row(&Description::of_version(&old)))?;
         let schema = Arc::new(description.schema()?);
         let check = |row: &[u8]| check_keys(&schema, row);
-        let unnamed = (slot, IndexId(0));
-        let built = self.build_index(unnamed, &check, &|row: &[u8], _: &[u8], key: &mut Key| {
-            schema.primary_key_of_row(row, 0, key);
-        });
+        let primary = primary_index_name(table);
+        let unnamed = IndexId(0);
+        let built =
+            self.build_index((slot, unnamed, &primary), &check, &|row: &[u8], _: &[u8], key: &mut Key| {
+                schema.primary_key_of_row(row, 0, key);
+            });
         let built = built?.map_err(|key| Error::DuplicateKey {
             table: table.to_owned(),
             index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
@@ -384,12 +387,15 @@ impl Context {
         let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
         // Entries of a non-unique index end in the primary key, which has changed.
         for position in 0..schema.indexes().len() {
-            let secondary =
-                self.build_index(unnamed, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
+            let secondary = self.build_index(
+                (slot, unnamed, &schema.indexes()[position].name),
+                &|_| Ok(()),
+                &|row: &[u8], _: &[u8], key: &mut Key| {
                     let mut primary = Key::new();
                     schema.primary_key_of_row(row, 0, &mut primary);
                     schema.index_key_of_row(position, row, &primary, key);
-                })?;
+                },
+            )?;
             let secondary = secondary.unwrap_or_else(|_| unreachable!("its keys were unique before"));
             let id = schema.indexes()[position].id;
             let before = parts.store.replace_index(WhichIndex::Secondary(position), secondary.clone());
@@ -510,7 +516,8 @@ impl Transaction<'_> {
         self.operate(|context| context.ddl_step(|context| context.drop_index(name)))
     }
 
-    /// Moves a table, with its indexes, to memory or to the disk. The table is locked exclusively meanwhile. Its rows are copied, so there
+    /// Moves a table, with its indexes, to memory or to the disk. The table is locked exclusively meanwhile;
+    /// [`Database::set_residence`](crate::Database::set_residence) moves it while it is used. Its rows are copied, so there
     /// has to be room for both copies: in memory until the commit, on the disk until a later checkpoint. More than 256 rows (256 KiB, if
     /// they go to the disk) are written to a load file at the commit, which stays until the checkpoints no longer need it. A table that
     /// has the residence stays as it is.

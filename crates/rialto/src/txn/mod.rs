@@ -7,6 +7,7 @@
 //!   with `insert` and `change`, [`fields`]: the operations of a body;
 //! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,
 //!   until the commit; `bulk_load`: rows into those; `rewrite` and [`moving`]: copies of tables;
+//!   [`long_work`]: how far the long ones of these have come;
 //! - `entries`: reads of an index without its rows; `scope`: what an action may touch;
 //! - `runs`: the runs of one transaction; `retries`: when it runs again; `core`: what all transactions share;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
@@ -43,6 +44,7 @@ mod fetch;
 mod fetch_ahead;
 pub mod fields;
 mod insert;
+pub(crate) mod long_work;
 #[cfg(test)]
 mod model;
 pub(crate) mod moving;

@@ -47,7 +47,7 @@ pub(crate) type ReadRow = (Key, Option<Vec<u8>>);
 pub(crate) struct TableMove {
     /// The table as it was when the move began.
     pub old: Arc<TableVersion>,
-    residence: Residence,
+    pub residence: Residence,
     /// The copy: a table that only this transaction knows.
     fresh: Arc<TableVersion>,
     slot: u32,

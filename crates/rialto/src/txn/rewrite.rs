@@ -34,7 +34,8 @@ impl Context {
         let new = self.replace(old.clone(), parts, replaced, created);
         let to = self.tables.find(new.id).expect("just replaced");
         let mut body = Vec::new();
-        self.each_row(slot, |context, seen| {
+        let what = format!("copying the rows of table \"{}\"", old.name());
+        self.each_row(slot, what, |context, seen| {
             check_keys(&new.schema, seen.row)?;
             body.clear();
             body.extend_from_slice(seen.body);

@@ -7,6 +7,7 @@ use super::canceller::Canceller;
 use super::context::{Choices, Context};
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::ActionChoice;
+use crate::account::ProcedureId;
 use crate::error::{Error, Result};
 use crate::log::Durability;
 use crate::log::group_commit::WAIT_MAX;
@@ -77,6 +78,14 @@ impl Transaction<'_> {
             context.note_error(error);
         }
         outcome
+    }
+
+    /// Gives the transaction to this account from now on ([`TxOptions::procedure`](crate::TxOptions::procedure)). Its statements of
+    /// [`Transaction::fetch_ahead`] are executed by what earlier ones of the same account have met; its time goes to the account that
+    /// it has at its end.
+    #[inline]
+    pub fn set_procedure(&mut self, procedure: ProcedureId) {
+        self.context().choices.procedure = procedure;
     }
 
     /// Commits and waits until the outcome is as durable as the transaction asked.

@@ -196,6 +196,7 @@ impl ParallelReplay {
                 deadlock_retries_max: 0,
                 straddling_retry: Duration::ZERO,
                 straddling_hints: false,
+                progress: None,
             },
         });
         let shared = Arc::new(SharedReplay {
