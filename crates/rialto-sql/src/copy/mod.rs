@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rialto::row::{ColumnType, RowEncoder, Schema, ValueRef};
-use rialto::{Error, Table, Transaction};
+use rialto::{Error, Residence, Table, Transaction};
 
 pub use write::CopyOut;
 
@@ -28,6 +28,10 @@ use lines::Found;
 /// The longest record that is accepted, in bytes. A row has at most 32,000 bytes, each of which is a few characters of
 /// its line. So what a COPY keeps between two pieces of input is no more than a session may take beside all others.
 const RECORD_BYTES_MAX: usize = SMALL_BYTES;
+
+/// A batch is inserted once it has so many rows, or bytes.
+const BATCH_ROWS: usize = 64;
+const BATCH_BYTES: usize = 64 << 10;
 
 /// A line that ends the data before their end.
 const END_MARKER: &[u8] = b"\\.";
@@ -75,6 +79,17 @@ pub struct CopyIn {
     line: u64,
     ended: bool,
     scratch: Scratch,
+    /// For a disk-resident table: rows that are still to be inserted.
+    batch: Option<Batch>,
+}
+
+/// Rows that are inserted together, so that their pages are read ahead together.
+#[derive(Default)]
+struct Batch {
+    /// The rows, encoded, one after another.
+    bytes: Vec<u8>,
+    /// Of each, where it ends there, and its line.
+    ends: Vec<(usize, u64)>,
 }
 
 /// Buffers that are used again for each record.
@@ -122,6 +137,7 @@ impl CopyIn {
             line: 0,
             ended: false,
             scratch: Scratch::default(),
+            batch: (table.residence() == Residence::Disk).then(Batch::default),
         })
     }
 
@@ -189,6 +205,7 @@ impl CopyIn {
         if is_whole || !line.is_empty() || lacks_header {
             self.one_record(tx, &line)?;
         }
+        self.insert_batch(tx)?;
         Ok(self.rows)
     }
 
@@ -238,14 +255,44 @@ impl CopyIn {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(wrong) => {
+                // An error of an earlier line comes first.
+                self.insert_batch(tx)?;
                 let Wrong { error, value } = *wrong;
                 let more = self.shown(record, value);
                 return Err(self.met_in(self.line, error, more));
             }
         }
-        tx.insert_encoded(&self.table, &self.scratch.row)
-            .map_err(|error| self.met_in(self.line, error.into(), None))?;
+        let Some(batch) = &mut self.batch else {
+            let row = std::mem::take(&mut self.scratch.row);
+            self.insert(tx, &row, self.line)?;
+            self.scratch.row = row;
+            return Ok(());
+        };
+        batch.bytes.extend_from_slice(&self.scratch.row);
+        batch.ends.push((batch.bytes.len(), self.line));
+        match batch.ends.len() < BATCH_ROWS && batch.bytes.len() < BATCH_BYTES {
+            true => Ok(()),
+            false => self.insert_batch(tx),
+        }
+    }
+
+    fn insert(&mut self, tx: &mut Transaction, row: &[u8], line: u64) -> Result<()> {
+        tx.insert_encoded(&self.table, row).map_err(|error| self.met_in(line, error.into(), None))?;
         self.rows += 1;
+        Ok(())
+    }
+
+    /// Inserts the rows of the batch, whose pages it reads ahead.
+    fn insert_batch(&mut self, tx: &mut Transaction) -> Result<()> {
+        let Some(mut batch) = self.batch.take() else { return Ok(()) };
+        tx.fetch_ahead(&[&self.table], |tx| {
+            batch.rows().for_each(|(row, _)| drop(tx.insert_encoded(&self.table, row)));
+        });
+        batch.rows().try_for_each(|(row, line)| self.insert(tx, row, line))?;
+        tx.end_fetched();
+        batch.bytes.clear();
+        batch.ends.clear();
+        self.batch = Some(batch);
         Ok(())
     }
 
@@ -339,6 +386,14 @@ impl CopyIn {
         }
         encoder.finish().map_err(SqlError::from)?;
         Ok(true)
+    }
+}
+
+impl Batch {
+    /// The rows, and their lines.
+    fn rows(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let mut from = 0;
+        self.ends.iter().map(move |&(end, line)| (&self.bytes[std::mem::replace(&mut from, end)..end], line))
     }
 }
 

@@ -555,6 +555,7 @@ impl Session {
         let locked = self.lock_planned(prepared, |plan, tx| {
             let copy = CopyIn::new(plan)
                 .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
+            tx.set_procedure(plan.procedure);
             copy.lock(tx)?;
             Ok(copy)
         });

@@ -164,3 +164,55 @@ fn statements_have_accounts_by_their_kind_and_table() {
     };
     assert_eq!(["INSERT old", "UPDATE old", "SELECT old", "DELETE old"].map(executions), [1, 6, 5, 1]);
 }
+
+/// COPY reads the pages of its rows ahead, some rows at a time. The first line with an error is the one that is told.
+#[test]
+fn copy_reads_ahead_and_tells_the_first_wrong_line() {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        cache_bytes: 4 << 20,
+        page_bytes: 4_096,
+        checkpoint: Checkpointing::None,
+        two_stage: TwoStage::Tste,
+        ..Options::default()
+    };
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let mut session = Session::new(database.clone(), "someone", "here");
+    run(&mut session, "create table old (id int primary key, what text) with (residence = 'disk')");
+    let text = "x".repeat(1_000);
+    for from in (0..16_000).step_by(500) {
+        let rows = format!("generate_series({from}, {}) n", from + 499);
+        run(&mut session, &format!("insert into old select n * 10, '{text}' from {rows}"));
+    }
+    let copy = |session: &mut Session, data: &str| {
+        let prepared = session.prepare("copy old from stdin", &[]).unwrap();
+        let mut copy = session.begin_copy(&prepared).unwrap();
+        let mut pieces = data.as_bytes().chunks(700).peekable();
+        while let Some(piece) = pieces.next() {
+            let copied = session.run_copy(&mut copy, piece, pieces.peek().is_none());
+            if let Err(error) = copied {
+                session.fail(&error).unwrap();
+                return Err(error);
+            }
+        }
+        session.finish().map(|()| copy.rows())
+    };
+    let lines =
+        |ids: &mut dyn Iterator<Item = i32>| ids.map(|id| format!("{id}\t{text}\n")).collect::<String>();
+    let met = || {
+        let accounts = database.metrics().two_stage;
+        let account = accounts.iter().find(|account| account.name == "COPY old");
+        account.map_or((0, 0), |account| (account.conversions, account.misprefetches))
+    };
+    assert_eq!(copy(&mut session, &lines(&mut (0..200).map(|nth| nth * 700 + 1))), Ok(200));
+    assert!(met().0 >= 3 && met().1 == 0, "{:?}", met());
+    assert_eq!(run(&mut session, "select count(*) from old"), [["16200"]]);
+
+    let mut wrong = lines(&mut [3, 4, 20, 5].into_iter());
+    wrong.push_str("no number\n");
+    let told = copy(&mut session, &wrong).unwrap_err();
+    assert_eq!(told.sqlstate, SqlState::UniqueViolation);
+    let context = told.about.and_then(|about| about.context).unwrap_or_default();
+    assert!(context.contains("line 3"), "{context}");
+    assert_eq!(run(&mut session, "select count(*) from old"), [["16200"]]);
+}
