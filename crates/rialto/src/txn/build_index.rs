@@ -187,7 +187,7 @@ mod tests {
             unique: true,
         }]);
         let schema = schema.unwrap();
-        context.collect_entries(slot, &|_| Ok(()), &|row, primary, key| {
+        context.collect_entries((slot, String::new()), &|_| Ok(()), &|row, primary, key| {
             schema.index_key_of_row(0, row, primary, key);
         })
     }

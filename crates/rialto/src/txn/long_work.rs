@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn lines_come_after_two_seconds_and_then_each_ten() {
-        let (clock, lines) = (VirtualClock::moved_by_hand(), Arc::new(Mutex::new(Vec::new())));
+        let (clock, lines) = (Arc::new(VirtualClock::new()), Arc::new(Mutex::new(Vec::new())));
         let said = lines.clone();
         let options = Options {
             background: Background::Driven,

@@ -9,7 +9,7 @@
 //! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread
 //! gets one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are
 //! put on their queues at one time. The part that comes last to the rendezvous point makes one transaction of them
-//! again, and goes on. A phase whose plan is serial ([`Plan`]) runs on one thread, and begins with the action that is
+//! again, and goes on (`split_phase`). A phase whose plan is serial ([`Plan`]) runs on one thread, and begins with the action that is
 //! the most likely to abort. All its identifiers are locked before the first body. Actions whose result depends on the
 //! order keep the flow's order ([`in_turn`]). If a plan cannot keep it, the call runs again whole.
 //!
@@ -34,7 +34,7 @@
 //!   would form cycles.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -45,14 +45,12 @@ use super::call::Call;
 use super::queues::Bug;
 use super::queues::{BackoffId, Queues};
 use super::rendezvous::Rendezvous;
-use crate::engine::action::Action;
-use crate::engine::binding::Binding;
+use super::running_actions::{RunningActions, actions_at};
+use super::split_phase::{Part, PartOf, PartProgress, SplitPhase};
 use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
 use crate::engine::data_oriented::planner::Plan;
-use crate::engine::data_oriented::plans::PhaseCounts;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
-use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
 use crate::engine::servers::{Envelope, Unanswered};
 use crate::engine::table_action::Identified;
@@ -61,11 +59,9 @@ use crate::fault_injection;
 use crate::foreign::{Panic, catch, run_caught};
 use crate::io::Clock;
 use crate::reply::{Failure, Outcome};
-use crate::row::Value;
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 use crate::txn::core::Core;
-use crate::txn::part::PartTransaction;
 use crate::txn::runs::Runs;
 
 /// Where a task is run.
@@ -95,10 +91,10 @@ pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Back
 
 /// See the [module](self).
 pub(in crate::engine) struct Execution {
-    call: Arc<Call>,
-    runs: Runs,
-    transaction: Transaction<'static>,
-    outputs: Outputs,
+    pub(super) call: Arc<Call>,
+    pub(super) runs: Runs,
+    pub(super) transaction: Transaction<'static>,
+    pub(super) outputs: Outputs,
     next_phase: usize,
     /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the
     /// phase is.
@@ -116,60 +112,11 @@ enum PhaseEnd {
     BackOff(u64),
 }
 
-/// The state that the parts of a phase share.
-struct SplitPhase {
-    call: Arc<Call>,
-    phase: usize,
-    /// What earlier phases gave.
-    earlier: Vec<Value>,
-    /// What is locked for its actions that have identifiers, by their positions, ascending.
-    identified: Vec<(u16, Identified)>,
-    /// The lowest position of an action that has failed so far. Actions behind it need not begin, nor wait for locks.
-    failed_at: AtomicU32,
-    parts: SmallVec<[PartProgress; 4]>,
-    rendezvous: Rendezvous<FinishedPart>,
-}
-
 /// Where a phase is to run, and what is locked for it.
 struct ReassignedPhase {
     parts: SmallVec<[AssignedPart; 4]>,
     /// If there are several parts.
     identified: Vec<(u16, Identified)>,
-}
-
-/// The progress of a part, for the other parts to read.
-struct PartProgress {
-    /// The lock owner of its context.
-    owner: u16,
-    /// The position of the action that it runs; 0 before the first. It ascends.
-    action: AtomicU32,
-}
-
-/// The actions of a phase that one thread runs.
-pub(in crate::engine) struct Part {
-    split: Arc<SplitPhase>,
-    /// Which of the parts it is.
-    nth: usize,
-    /// Their positions in the phase, ascending.
-    actions: SmallVec<[u16; 8]>,
-    run: PartOf,
-}
-
-/// The context that a part runs in.
-enum PartOf {
-    /// The transaction's own.
-    Execution(Box<Execution>),
-    /// One of its own.
-    Own(PartTransaction, Outputs),
-}
-
-/// A part at the rendezvous point, with its outcome.
-struct FinishedPart {
-    run: PartOf,
-    actions: SmallVec<[u16; 8]>,
-    /// How many outputs there were behind each action that has run.
-    ends: SmallVec<[usize; 8]>,
-    failure: Option<Failure>,
 }
 
 impl Task {
@@ -245,7 +192,7 @@ impl Execution {
     }
 
     /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
-    fn dispatch(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
+    pub(super) fn dispatch(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
         loop {
             let call = self.call.clone();
             if self.next_phase == call.procedure.flow().phases().len() {
@@ -278,7 +225,7 @@ impl Execution {
     }
 
     /// The phase has been run as a whole.
-    fn end_phase(&mut self) {
+    pub(super) fn end_phase(&mut self) {
         self.outputs.rendezvous();
         self.next_phase += 1;
     }
@@ -426,7 +373,7 @@ impl Execution {
     }
 
     /// Restarts the call, to run whole.
-    fn run_whole(self, here: &Here<'_>) {
+    pub(super) fn run_whole(self, here: &Here<'_>) {
         let Execution { call, mut runs, transaction, next_phase, mut names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
@@ -455,7 +402,7 @@ impl Execution {
     }
 
     /// Has its outcome, or runs again.
-    fn end(self, outcome: Result<()>, here: &Here<'_>) {
+    pub(super) fn end(self, outcome: Result<()>, here: &Here<'_>) {
         let Some(ended) = self.end_stage(here) else { return };
         let Execution { call, mut runs, transaction, outputs, mut names, .. } = ended;
         #[cfg(test)]
@@ -479,7 +426,7 @@ impl Execution {
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
-    fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
+    pub(super) fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
         let Some(ended) = self.end_stage(here) else { return run_caught(|| drop(panic)) };
         let Execution { call, transaction, mut names, .. } = ended;
         let outcome = transaction.failed(Failure::Panic(panic));
@@ -488,219 +435,8 @@ impl Execution {
     }
 }
 
-impl Part {
-    fn run(self, here: &Here<'_>) {
-        let Part { split, nth, actions, mut run } = self;
-        let mut ends = SmallVec::new();
-        if let PartOf::Execution(execution) = &mut run {
-            execution.runs.come_to_thread(&here.core.clock);
-        }
-        let (transaction, outputs) = match &mut run {
-            PartOf::Execution(execution) => (&mut execution.transaction, &mut execution.outputs),
-            PartOf::Own(part, outputs) => (part.transaction(), outputs),
-        };
-        let outcome =
-            catch(|| run_actions(&split, nth, &actions, transaction, outputs, &mut ends, here.queue));
-        // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it
-        // with what they hold.
-        let left = catch(|| {
-            #[cfg(test)]
-            here.queues.panic_at(Bug::PartDone);
-            transaction.return_lease();
-        });
-        let outcome = left.and(outcome);
-        let failure = match outcome {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(Failure::Error(error)),
-            Err(panic) => Some(Failure::Panic(panic)),
-        };
-        if let PartOf::Execution(execution) = &mut run {
-            execution.runs.leave_thread(&here.core.clock);
-        }
-        let mut finished = FinishedPart { run, actions, ends, failure };
-        // What needs the whole runs again, whatever the others come to.
-        let failed_at = if finished.needs_whole() { Some(0) } else { finished.failed_at() };
-        if let Some(position) = failed_at {
-            split.fail(position, here.core);
-        }
-        if let Some(parts) = split.rendezvous.arrive(finished) {
-            join_parts(parts, here);
-        }
-    }
-}
-
-impl SplitPhase {
-    /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without
-    /// effect, and the error of one before them is told.
-    fn fail(&self, position: u16, core: &Core) {
-        let position = u32::from(position);
-        // Either a part sees this before its next action, or its action is seen here.
-        self.failed_at.fetch_min(position, Ordering::SeqCst);
-        let behind = self.parts.iter().filter(|part| part.action.load(Ordering::SeqCst) > position);
-        behind.for_each(|part| core.locks.end_waits_of_part(part.owner));
-    }
-}
-
-impl FinishedPart {
-    /// The position of its failed action, if it has failed.
-    fn failed_at(&self) -> Option<u16> {
-        let at = self.actions.get(self.ends.len()).or(self.actions.last());
-        self.failure.as_ref().and(at.copied())
-    }
-
-    /// Whether one of its actions needs the whole transaction.
-    fn needs_whole(&mut self) -> bool {
-        match &mut self.run {
-            PartOf::Execution(execution) => execution.transaction.needs_whole(),
-            PartOf::Own(part, _) => part.transaction().needs_whole(),
-        }
-    }
-}
-
-/// Actions that are being run, on one thread.
-struct RunningActions<'a> {
-    procedure: &'a Prepared,
-    transaction: &'a mut Transaction<'static>,
-    arguments: &'a [Value],
-    outputs: &'a mut Outputs,
-    counts: PhaseCounts<'a>,
-}
-
-impl RunningActions<'_> {
-    /// Runs one, and counts how it ends.
-    fn action(&mut self, action: &mut BoundAction<'_>, position: u16) -> Result<()> {
-        self.transaction.begin_action(position);
-        let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
-        self.counts.ran(position, ended.as_ref().err());
-        ended
-    }
-
-    /// Runs them in this order; their outputs and choices stand in the flow's all the same.
-    fn in_turn(&mut self, actions: &mut [BoundAction<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
-        let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
-        self.transaction.begin_turns();
-        for &nth in order {
-            let position = positions[usize::from(nth)];
-            let ended = self.action(&mut actions[usize::from(nth)], position);
-            if self.transaction.needs_whole() {
-                // Whatever its body made of the error.
-                return ended;
-            }
-            if ended.is_err() {
-                self.transaction.end_split(Some(position));
-                return ended;
-            }
-            ran.push(position);
-            ends.push(self.outputs.values().len());
-        }
-        self.transaction.end_split(None);
-        let given = self.outputs.take_own(&ran, &ends);
-        give(self.outputs, given);
-        Ok(())
-    }
-}
-
-/// The actions at these positions.
-fn actions_at<'a>(
-    phase: &'a [Action],
-    bindings: &'a [Option<Binding>],
-    positions: &[u16],
-) -> impl Iterator<Item = (&'a Action, Option<&'a Binding>)> {
-    positions.iter().map(|&at| usize::from(at)).map(|at| (&phase[at], bindings[at].as_ref()))
-}
-
 /// What the identifiers of these actions are, by their positions.
 fn identified(positions: &[u16], actions: &[BoundAction<'_>]) -> Vec<(u16, Identified)> {
     let of = |(&at, action): (&u16, &BoundAction<'_>)| action.on_table().map(|it| (at, it.identifier()));
     positions.iter().zip(actions).filter_map(of).collect()
-}
-
-/// Puts what actions of the phase under way have given into the flow's order.
-fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
-    given.sort_by_key(|(action, _)| *action);
-    given.into_iter().flat_map(|(_, values)| values).for_each(|value| outputs.push(value));
-}
-
-/// Runs some actions of a phase on a thread, and notes how many outputs there are behind each.
-fn run_actions(
-    split: &SplitPhase,
-    part: usize,
-    positions: &[u16],
-    transaction: &mut Transaction<'static>,
-    outputs: &mut Outputs,
-    ends: &mut SmallVec<[usize; 8]>,
-    thread: usize,
-) -> Result<()> {
-    let (procedure, arguments) = (&split.call.procedure, &split.call.arguments[..]);
-    let phase = &procedure.flow().phases()[split.phase];
-    let given = Given { arguments, earlier: &split.earlier };
-    let bindings = procedure.bindings.of_phase(split.phase);
-    let mut bound = BoundActions::new();
-    // The transaction has locked what they name, and their tables by intention: as these are now.
-    let context = transaction.context();
-    bind(procedure, actions_at(phase, bindings, positions), context, given, &mut bound)?;
-    for (action, position) in bound.iter_mut().zip(positions) {
-        action.intend(procedure, context, given)?;
-        let locked = split.identified.binary_search_by_key(position, |(at, _)| *at);
-        if let (Some(action), Ok(nth)) = (action.on_table(), locked) {
-            action.check_is(&split.identified[nth].1, procedure)?;
-        }
-    }
-    let counts = procedure.plans().counts(thread, split.phase);
-    let mut run = RunningActions { procedure, transaction, arguments, outputs, counts };
-    for (action, &at) in bound.iter_mut().zip(positions) {
-        split.parts[part].action.store(u32::from(at), Ordering::SeqCst);
-        // An action before the failed one runs: it may fail, too, and then gives the error.
-        if split.failed_at.load(Ordering::SeqCst) < u32::from(at) {
-            break;
-        }
-        run.action(action, at)?;
-        ends.push(run.outputs.values().len());
-    }
-    Ok(())
-}
-
-/// All parts of a phase have arrived: makes one transaction of them again, and goes on with it.
-fn join_parts(mut parts: Vec<FinishedPart>, here: &Here<'_>) {
-    #[cfg(test)]
-    here.queues.panic_at(Bug::Join);
-    // What comes first in the flow tells what went wrong.
-    let needs_whole = parts.iter_mut().any(FinishedPart::needs_whole);
-    let failed = parts.iter_mut().filter_map(|finished| Some((finished.failed_at()?, finished)));
-    let first = failed.min_by_key(|(position, _)| *position);
-    let (failed_at, failure) =
-        first.map_or((None, None), |(position, finished)| (Some(position), finished.failure.take()));
-    let goes_on = failure.is_none() && !needs_whole;
-    // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are
-    // foreign code.
-    let mut others = Vec::new();
-    let own = parts.iter().position(|finished| matches!(finished.run, PartOf::Execution(_)));
-    let own = parts.swap_remove(own.expect("one part has the transaction's own context"));
-    let PartOf::Execution(mut execution) = own.run else { unreachable!("it was just found to be") };
-    if !fault_injection::is_on("joins-on-the-thread-of-its-part") {
-        execution.runs.come_to_thread(&here.core.clock);
-    }
-    let mut given = execution.outputs.take_own(&own.actions, &own.ends);
-    for FinishedPart { run, actions, ends, failure } in parts {
-        others.extend(failure);
-        let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the execution") };
-        if goes_on {
-            execution.transaction.absorb(part);
-            given.extend(outputs.take_own(&actions, &ends));
-        } else {
-            execution.transaction.forget(part);
-        }
-    }
-    execution.transaction.end_split(failed_at);
-    match failure {
-        // An error of a part counts for nothing: the whole may succeed.
-        _ if needs_whole => execution.run_whole(here),
-        None => {
-            give(&mut execution.outputs, given);
-            execution.end_phase();
-            execution.dispatch(here, false);
-        }
-        Some(Failure::Error(error)) => execution.end(Err(error), here),
-        Some(Failure::Panic(panic)) => execution.end_by_panic(panic, here),
-    }
 }

@@ -12,6 +12,8 @@ mod execution;
 mod model;
 mod queues;
 mod rendezvous;
+mod running_actions;
+mod split_phase;
 #[cfg(test)]
 mod tests;
 mod visit;
