@@ -115,9 +115,15 @@ impl Session {
             }
             // Other transactions use the table meanwhile: so it goes in transactions of its own.
             Statement::SetResidence { table, residence } if self.is_alone() && self.tx.is_none() => {
-                let options =
-                    MoveOptions { transaction: self.choices(), cancelled: Some(self.cancel.flag()) };
-                find_table(table, self.database.set_residence_with(&table.text, *residence, &options))?;
+                let canceller = self.database.canceller();
+                self.cancel.set(Some(canceller.clone()));
+                let options = MoveOptions { transaction: self.choices(), canceller: Some(canceller) };
+                // A request that came before the canceller existed has set the flag.
+                let moved = self.cancel.check().and_then(|()| {
+                    find_table(table, self.database.set_residence_with(&table.text, *residence, &options))
+                });
+                self.cancel.set(None);
+                moved?;
                 self.done_for_good("ALTER TABLE")
             }
             Statement::ArchiveLog => {

@@ -1,38 +1,41 @@
 //! Moving a table to memory or to the disk while it is used ([`txn/moving.rs`](crate::txn::moving)): the loop over its rows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::Database;
 use crate::catalog::Residence;
+use crate::engine::run::run;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::log::Durability;
 use crate::row::Key;
 use crate::store::{ChangedRows, Table};
-use crate::txn::Transaction;
 use crate::txn::long_work::LongWork;
 use crate::txn::moving::{Finished, ROWS_AT_A_TIME, ReadRow, TableMove};
 use crate::txn::options::TxOptions;
+use crate::txn::runs::Runs;
+use crate::txn::{Canceller, Transaction};
 
 /// How often a move begins that other definitions on the table, or a deadlock, end.
 const ATTEMPTS_MAX: u32 = 3;
-/// While the table is copied, rows that are behind are copied again once there are so many.
+/// While the table is copied, rows that are behind are copied again once there are so many. With more at the end, the table
+/// changes faster than it is copied.
 const BEHIND_MAX: usize = 16_384;
-/// With fewer rows behind, the table may be locked.
+/// With no more rows behind, the table is locked.
 const BEHIND_AT_LOCK: usize = 1_024;
 /// How often all that is behind is copied in the hope that less comes meanwhile.
 const ROUNDS_MAX: u32 = 16;
+/// A table changes faster than it is copied if so many times its rows were copied again.
+const AGAIN_MAX: u64 = 4;
 
 /// How a table is moved.
 #[derive(Debug, Clone, Default)]
-pub struct MoveOptions<'a> {
+pub struct MoveOptions {
     /// Of the move's transaction, and of those that read the rows for it.
     pub transaction: TxOptions,
-    /// Cancels the move once it is set. It is read before each 256 rows, and before the table is locked.
-    pub cancelled: Option<&'a AtomicBool>,
+    /// Cancels the move from another thread ([`Database::canceller`]).
+    pub canceller: Option<Canceller>,
 }
 
-/// How an attempt ended.
+/// How an attempt ended that has not failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Moved,
@@ -43,8 +46,9 @@ enum Attempt {
 }
 
 impl Database {
-    /// Moves a table, with its indexes, to memory or to the disk, while other transactions read and change it. They wait only at the
-    /// end, for as long as it takes to copy the rows that were changed last. The table is locked all the time if it has fewer than
+    /// Moves a table, with its indexes, to memory or to the disk, while other transactions read and change it. The rows are read
+    /// under shared locks, up to 256 of them at a time; those that are changed meanwhile are read again. At the end the table is locked, for
+    /// as long as it takes to copy what was changed last. It is locked all the time if it has fewer than
     /// 1,024 rows, or if its rows change faster than they are copied. A table that has the residence stays as it is.
     ///
     /// There has to be room for both copies: in memory until the commit, on the disk until a later checkpoint. The copy is
@@ -64,13 +68,8 @@ impl Database {
     /// As [`Database::set_residence`], with options.
     ///
     /// # Errors
-    /// Those of [`Database::set_residence`]; [`Error::Cancelled`] if [`MoveOptions::cancelled`] is set.
-    pub fn set_residence_with(
-        &self,
-        table: &str,
-        residence: Residence,
-        options: &MoveOptions<'_>,
-    ) -> Result<()> {
+    /// Those of [`Database::set_residence`]; [`Error::Cancelled`] after [`MoveOptions::canceller`] was used.
+    pub fn set_residence_with(&self, table: &str, residence: Residence, options: &MoveOptions) -> Result<()> {
         if InBody::is_inside(self.core().storage.catalog.opening()) {
             return Err(Error::Nested);
         }
@@ -81,11 +80,22 @@ impl Database {
                 Attempt::UnderItsLock => break,
             }
         }
-        self.transact_with(&options.transaction, |tx| tx.set_residence(table, residence))
+        let runs = Runs::cancelled_by(options.canceller.as_ref());
+        let body = |tx: &mut Transaction| tx.set_residence(table, residence);
+        let ((), done) = run(self.core(), &options.transaction, runs, body)?;
+        if done.has_ended() { Ok(()) } else { done.reply(self.core()) }
     }
 
-    fn try_move(&self, name: &str, residence: Residence, options: &MoveOptions<'_>) -> Result<Attempt> {
+    /// A canceller for work that is made of several transactions ([`MoveOptions::canceller`]).
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(self.core())
+    }
+
+    fn try_move(&self, name: &str, residence: Residence, options: &MoveOptions) -> Result<Attempt> {
         let mut tx = self.begin_with(&options.transaction)?;
+        if let Some(canceller) = &options.canceller {
+            tx.follow(canceller);
+        }
         let begun = tx.table(name).and_then(|table| {
             let begun = TableMove::begin(&mut tx, &table, residence)?;
             Ok(begun.map(|copy| (table, copy)))
@@ -95,103 +105,112 @@ impl Database {
             Ok(None) => return tx.abort().map(|()| Attempt::UnderItsLock),
             Err(error) => return tx.fail(error),
         };
-        let mut moving = Moving { database: self, options, table, tx, copy };
+        let mut moving = Moving { database: self, options, table, copy, tx, copied_again: 0 };
         let attempt = moving.run();
-        let Moving { mut tx, copy, .. } = moving;
-        let error = match attempt {
-            Ok(Attempt::Moved) => match tx.commit() {
-                Err(Error::Deadlock { .. }) => return Ok(Attempt::InTheWay),
-                committed => return committed.map(|()| Attempt::Moved),
-            },
-            Ok(attempt) => Ok(attempt),
-            Err(Error::Deadlock { .. }) => Ok(Attempt::InTheWay),
-            Err(error) => Err(error),
+        let Moving { tx, copy, .. } = moving;
+        drop(copy);
+        let attempt = match attempt {
+            Ok(Attempt::Moved) => tx.commit().map(|()| Attempt::Moved),
+            attempt => tx.abort().and(attempt),
         };
-        copy.discard(&mut tx);
-        match error {
-            Ok(attempt) => tx.abort().map(|()| attempt),
-            Err(error) => tx.fail(error),
+        match attempt {
+            Err(Error::Deadlock { .. }) => Ok(Attempt::InTheWay),
+            // What has changed since the load file was written is more than a packet holds; or no transaction is left for the reads.
+            Err(Error::WriteSetTooLarge { .. } | Error::TooManyTransactions { .. }) => {
+                Ok(Attempt::UnderItsLock)
+            }
+            Err(error) => {
+                // I3: it rests on what the reads have met, at whatever level that was committed.
+                self.core().settle_all(&options.transaction).wait()?;
+                Err(error)
+            }
+            Ok(attempt) => Ok(attempt),
         }
     }
 }
 
-/// An attempt on its way.
+/// An attempt on its way. What it has made goes before its transaction ends.
 struct Moving<'a> {
     database: &'a Database,
-    options: &'a MoveOptions<'a>,
+    options: &'a MoveOptions,
     table: Table,
-    tx: Transaction<'static>,
     copy: TableMove,
+    tx: Transaction<'static>,
+    /// How many rows were copied that had been copied before.
+    copied_again: u64,
 }
 
 impl Moving<'_> {
     fn run(&mut self) -> Result<Attempt> {
-        let watched = &self.database.core().storage.watched;
-        let behind = watched.watch(self.copy.old.store.heap());
-        let (mut last, mut work) =
-            (None, LongWork::begin(self.database.core(), self.what(), self.copy.old.store.rows()));
+        let core = self.database.core();
+        let behind = core.storage.watched.watch(self.copy.old.store.heap());
+        let mut work = LongWork::begin(core, self.what(), self.copy.old.store.rows());
+        let mut last = None;
         loop {
             let Some(rows) = self.rows_behind(last.as_ref())? else { return Ok(Attempt::InTheWay) };
-            self.copy.copy(&mut self.tx, &rows, false, &behind)?;
+            self.copy.copy(&mut self.tx, &rows, &behind)?;
             work.step(rows.len() as u64);
             let is_end = rows.len() < ROWS_AT_A_TIME;
             last = rows.into_iter().next_back().map(|(key, _)| key).or(last);
             if is_end {
-                work.end();
                 break;
             }
-            if behind.len() >= BEHIND_MAX && !self.catch_up(&behind, last.as_ref())? {
-                return Ok(Attempt::InTheWay);
+            if behind.len() >= BEHIND_MAX
+                && let Some(over) = self.catch_up(&behind, last.as_ref())?
+            {
+                return Ok(over);
             }
         }
-        if !self.catch_up_until_few(&behind)? {
-            return Ok(Attempt::InTheWay);
+        if let Some(over) = self.catch_up_until_few(&behind)? {
+            return Ok(over);
         }
-        self.check_cancelled()?;
+        work.end();
         self.copy.write_file(&mut self.tx)?;
-        if !self.catch_up_until_few(&behind)? {
-            return Ok(Attempt::InTheWay);
+        if let Some(over) = self.catch_up_until_few(&behind)? {
+            return Ok(over);
         }
-        self.check_cancelled()?;
-        match self.copy.finish(&mut self.tx, &behind) {
-            Ok(Finished::Moved) => Ok(Attempt::Moved),
-            Ok(Finished::Redefined) => Ok(Attempt::InTheWay),
-            // What has changed since the file was written is more than a packet holds.
-            Err(Error::WriteSetTooLarge { .. }) => Ok(Attempt::UnderItsLock),
-            Err(error) => Err(error),
+        if let Some(canceller) = &self.options.canceller {
+            self.tx.follow(canceller);
         }
+        Ok(match self.copy.finish(&mut self.tx, &behind)? {
+            Finished::Moved => Attempt::Moved,
+            Finished::Redefined => Attempt::InTheWay,
+            Finished::TooFarBehind => Attempt::UnderItsLock,
+        })
     }
 
     fn what(&self) -> String {
         format!("moving table \"{}\" to {}", self.copy.old.name(), self.copy.residence)
     }
 
-    /// Copies the rows that are behind until there are few, or as many as before. False: the table has another version.
-    fn catch_up_until_few(&mut self, behind: &ChangedRows) -> Result<bool> {
+    /// Copies the rows that are behind until there are few, or as many as before. Gives how the attempt is over, if it is.
+    fn catch_up_until_few(&mut self, behind: &ChangedRows) -> Result<Option<Attempt>> {
         for _ in 0..ROUNDS_MAX {
-            if behind.len() <= BEHIND_AT_LOCK || self.copy.is_packet_half_full() {
-                break;
+            if behind.len() <= BEHIND_AT_LOCK {
+                return Ok(None);
             }
-            if !self.catch_up(behind, None)? {
-                return Ok(false);
+            if let Some(over) = self.catch_up(behind, None)? {
+                return Ok(Some(over));
             }
         }
-        Ok(true)
+        Ok((behind.len() > BEHIND_MAX).then_some(Attempt::UnderItsLock))
     }
 
-    /// Copies the rows that are behind, up to this key if there is one: those after it are still to come. False: the table has
-    /// another version.
-    fn catch_up(&mut self, behind: &ChangedRows, last: Option<&Key>) -> Result<bool> {
-        let mut keys = behind.take()?;
+    /// Copies the rows that are behind, up to this key if there is one: those after it are still to come. Gives how the attempt
+    /// is over, if it is.
+    fn catch_up(&mut self, behind: &ChangedRows, last: Option<&Key>) -> Result<Option<Attempt>> {
+        let Some(mut keys) = behind.take() else { return Ok(Some(Attempt::UnderItsLock)) };
         keys.retain(|key| last.is_none_or(|last| key <= last));
         for keys in keys.chunks(ROWS_AT_A_TIME) {
             let (version, table) = (self.copy.old.clone(), self.table.clone());
             let Some(rows) = self.read(|tx| tx.read_rows_of(&table, &version, keys))? else {
-                return Ok(false);
+                return Ok(Some(Attempt::InTheWay));
             };
-            self.copy.copy(&mut self.tx, &rows, true, behind)?;
+            self.copy.copy_again(&mut self.tx, &rows, behind)?;
         }
-        Ok(true)
+        self.copied_again += keys.len() as u64;
+        let most = AGAIN_MAX * self.copy.old.store.rows() + BEHIND_MAX as u64;
+        Ok((self.copied_again > most).then_some(Attempt::UnderItsLock))
     }
 
     /// The next rows behind this key.
@@ -200,19 +219,17 @@ impl Moving<'_> {
         self.read(|tx| tx.read_rows_behind(table, version, key))
     }
 
-    fn check_cancelled(&self) -> Result<()> {
-        match self.options.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
-        }
-    }
-
     /// Runs a short transaction that reads rows of the table.
     fn read<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.check_cancelled()?;
-        // The move's own commit waits for all that was read.
+        let canceller = self.options.canceller.as_ref();
+        canceller.map_or(Ok(()), Canceller::check)?;
+        // The move's own commit waits for all that was read, and so does its error.
         let options =
             TxOptions { durability: Some(Durability::Memory), timeout: None, ..self.options.transaction };
-        self.database.transact_with(&options, body)
+        let (rows, done) = run(self.database.core(), &options, Runs::cancelled_by(canceller), body)?;
+        if !done.has_ended() {
+            done.reply(self.database.core())?;
+        }
+        Ok(rows)
     }
 }

@@ -492,16 +492,21 @@ impl TableStore {
     }
 
     /// Writes all rows to the load file of this number, durably, and returns its digest. No other thread changes the
-    /// rows meanwhile.
-    pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
+    /// rows meanwhile. Ends with the error of `check`, which is asked often.
+    pub fn write_load_file(
+        &self,
+        disk: &dyn Disk,
+        (database_id, number): (u128, u64),
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<u64> {
         let pages = match self {
             TableStore::Memory(memory) => {
-                return Ok(load_file::write_load_file(disk, database_id, number, &memory.heap)?);
+                return load_file::write_load_file(disk, database_id, number, &memory.heap, check);
             }
             TableStore::Pages(pages) => pages,
         };
         let mut rows = RowsToLoadFile::create(disk, database_id, number, pages.heap())?;
-        pages.for_each_row(|body| rows.push(body))?;
+        pages.for_each_row(|body| check().and_then(|()| rows.push(body)))?;
         rows.finish(disk)
     }
 

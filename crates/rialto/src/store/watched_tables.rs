@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 
-use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::row::Key;
 
@@ -89,16 +88,10 @@ impl ChangedRows {
         self.keys.lock().set.len()
     }
 
-    /// Takes the noted keys.
-    ///
-    /// # Errors
-    /// [`Error::MemoryLimit`] if there were more than there is room for.
-    pub fn take(&self) -> Result<Vec<Key>> {
+    /// Takes the noted keys. `None`: there were more than there is room for.
+    pub fn take(&self) -> Option<Vec<Key>> {
         let keys = std::mem::take(&mut *self.keys.lock());
-        match keys.has_overflowed {
-            false => Ok(keys.set.into_iter().collect()),
-            true => Err(Error::MemoryLimit { used: keys.bytes as u64, limit: BYTES_MAX as u64 }),
-        }
+        (!keys.has_overflowed).then(|| keys.set.into_iter().collect())
     }
 }
 
@@ -156,8 +149,8 @@ mod tests {
         for nth in 0..70_u8 {
             rows.note(&[&long[..], &[nth]].concat());
         }
-        assert!(matches!(rows.take(), Err(Error::MemoryLimit { .. })));
+        assert!(rows.take().is_none());
         rows.note(b"a");
-        assert_eq!(rows.take().map(|keys| keys.len()), Ok(1), "it goes on");
+        assert_eq!(rows.take().map(|keys| keys.len()), Some(1), "it goes on");
     }
 }

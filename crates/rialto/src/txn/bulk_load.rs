@@ -154,14 +154,17 @@ impl Context {
 
     /// Writes and syncs the load files that the packet names, and puts their digests into the packet.
     pub fn prepare_ddl(&mut self) -> Result<()> {
-        let Context { core, ddl: Some(ddl), packet: Some(packet), .. } = self else { return Ok(()) };
+        let Context { core, ddl: Some(ddl), packet: Some(packet), cancellation, .. } = self else {
+            return Ok(());
+        };
         if !core.commits.names_load_files() {
             return Ok(());
         }
         let _pass = core.storage.pass_to_load_files()?;
         for load in ddl.loads().iter().filter(|load| !load.is_written) {
-            let digest =
-                load.store.write_load_file(&*core.storage.disk, core.storage.database_id, load.file)?;
+            let check = || if cancellation.is_asked() { Err(Error::Cancelled) } else { Ok(()) };
+            let file = (core.storage.database_id, load.file);
+            let digest = load.store.write_load_file(&*core.storage.disk, file, &check)?;
             redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);
         }
         Ok(())

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use super::bulk_load::TableLoad;
 use super::context::Context;
+use super::core::Core;
 use super::scan::{ByteScan, Reads};
 use super::transaction::Transaction;
 use crate::catalog::{Description, Residence};
@@ -40,11 +41,15 @@ pub(crate) const ROWS_AT_A_TIME: usize = 256;
 /// A table with fewer rows is moved under its lock, at once.
 const ROWS_MIN: u64 = 1_024;
 
+/// Room in the packet for the records of the definition, and of the load.
+const ROOM_FOR_RECORDS: usize = 64 << 10;
+
 /// A row as it was read: its key, and its body if there is one.
 pub(crate) type ReadRow = (Key, Option<Vec<u8>>);
 
 /// A table's copy on its way, in the transaction that makes it.
 pub(crate) struct TableMove {
+    core: Arc<Core>,
     /// The table as it was when the move began.
     pub old: Arc<TableVersion>,
     pub residence: Residence,
@@ -55,8 +60,6 @@ pub(crate) struct TableMove {
     file: Option<(u64, u64)>,
     /// Redo records of what was copied since.
     since_file: Vec<u8>,
-    /// The longest that the packet may become, in bytes.
-    room: usize,
     /// Whether the transaction's definitions have the copy: what becomes of them becomes of it.
     is_given: bool,
 }
@@ -68,6 +71,8 @@ pub(crate) enum Finished {
     Moved,
     /// Another definition has changed the table meanwhile.
     Redefined,
+    /// More rows have changed meanwhile than are noted.
+    TooFarBehind,
 }
 
 impl TableMove {
@@ -80,16 +85,27 @@ impl TableMove {
         tx.operate(|context| context.begin_move(table, residence))
     }
 
-    /// Puts the rows into the copy, as they were read. A row whose unique key is in the way is noted as behind. `is_again`: they may
-    /// be in the copy.
+    /// Puts rows into the copy, as they were read, that are not there. A row whose unique key is in the way is noted as behind.
     pub fn copy(
         &mut self,
         tx: &mut Transaction<'static>,
         rows: &[ReadRow],
-        is_again: bool,
         behind: &ChangedRows,
     ) -> Result<()> {
-        tx.operate(|context| context.copy_rows(self, rows, is_again, behind))
+        tx.operate(|context| context.copy_rows(self, rows, behind))
+    }
+
+    /// As [`TableMove::copy`], of rows that may be in the copy.
+    pub fn copy_again(
+        &mut self,
+        tx: &mut Transaction<'static>,
+        rows: &[ReadRow],
+        behind: &ChangedRows,
+    ) -> Result<()> {
+        tx.operate(|context| {
+            rows.iter().try_for_each(|(key, _)| context.remove_copy(self, key))?;
+            context.copy_rows(self, rows, behind)
+        })
     }
 
     /// Writes the copy to its load file. What is copied later goes into the packet, too.
@@ -97,24 +113,19 @@ impl TableMove {
         tx.operate(|context| context.write_copy(self))
     }
 
-    /// Whether the rows that were copied since the load file take half of what the packet has room for.
-    pub fn is_packet_half_full(&self) -> bool {
-        self.since_file.len() > self.room / 2
-    }
-
     /// Takes the locks of a definition, copies what is behind, and gives the copy to the table, for the commit to come.
     pub fn finish(&mut self, tx: &mut Transaction<'static>, behind: &ChangedRows) -> Result<Finished> {
         tx.operate(|context| context.finish_move(self, behind))
     }
+}
 
-    /// Gives the copy's memory or pages back, and removes its file, unless the move is finished. The transaction is to be aborted.
-    pub fn discard(self, tx: &mut Transaction<'static>) {
+/// A move that comes to nothing gives its memory or pages back, and removes its file. Its transaction still has to be aborted.
+impl Drop for TableMove {
+    fn drop(&mut self) {
         if self.is_given {
             return;
         }
-        let context = tx.context();
-        context.forget_tables = true;
-        let storage = &context.core.storage;
+        let storage = &self.core.storage;
         if let (Some((file, _)), Ok(_pass)) = (self.file, storage.pass_to_load_files()) {
             storage.remove_load_file(file);
         }
@@ -168,15 +179,13 @@ impl Context {
         (description.id, description.heap) = (TableId(catalog.new_id()?), HeapId(catalog.new_id()?));
         description.residence = residence;
         let fresh = Arc::new(self.build_empty(&description)?);
+        self.forget_tables = true;
         let slot = self.tables.supersede(fresh.clone());
+        let (file, since_file, is_given) = (None, Vec::new(), false);
+        let copy = TableMove { core, old, residence, fresh, slot, file, since_file, is_given };
         // With it no row of the copy needs a lock.
-        if let Err(error) = self.use_slot(slot, LockMode::Exclusive) {
-            StoragePart::all_of(&fresh).iter().for_each(StoragePart::discard);
-            self.forget_tables = true;
-            return Err(error);
-        }
-        let (file, since_file, room, is_given) = (None, Vec::new(), self.room, false);
-        Ok(Some(TableMove { old, residence, fresh, slot, file, since_file, room, is_given }))
+        self.use_slot(slot, LockMode::Exclusive)?;
+        Ok(Some(copy))
     }
 
     fn read_rows_behind(
@@ -209,7 +218,11 @@ impl Context {
 
     /// Uses a table that is still this version.
     fn use_version(&mut self, table: &Table, version: &Arc<TableVersion>) -> Result<Option<u32>> {
-        let slot = self.use_for(table, RecordMode::Shared)?;
+        let slot = match self.use_for(table, RecordMode::Shared) {
+            // There may be another table of its name.
+            Err(Error::NoSuchTable { .. }) => return Ok(None),
+            used => used?,
+        };
         Ok(Arc::ptr_eq(self.tables.shared(slot), version).then_some(slot))
     }
 
@@ -222,18 +235,7 @@ impl Context {
         keys.into_iter().map(read).collect()
     }
 
-    fn copy_rows(
-        &mut self,
-        copy: &mut TableMove,
-        rows: &[ReadRow],
-        is_again: bool,
-        behind: &ChangedRows,
-    ) -> Result<()> {
-        if is_again {
-            for (key, _) in rows {
-                self.remove_copy(copy, key)?;
-            }
-        }
+    fn copy_rows(&mut self, copy: &mut TableMove, rows: &[ReadRow], behind: &ChangedRows) -> Result<()> {
         for (key, body) in rows {
             self.check()?;
             let Some(body) = body else { continue };
@@ -242,6 +244,7 @@ impl Context {
             match self.insert_direct(copy.slot) {
                 Ok(()) if copy.file.is_some() => {
                     redo::write_put(&mut copy.since_file, copy.old.id, key, copy.fresh.numbered, body);
+                    self.check_room_for_late(copy)?;
                 }
                 Ok(()) => {}
                 Err(Error::DuplicateKey { .. }) => behind.note(key),
@@ -251,8 +254,15 @@ impl Context {
         Ok(())
     }
 
+    /// Whether the packet has room for what was copied since the load file was written.
+    fn check_room_for_late(&mut self, copy: &TableMove) -> Result<()> {
+        let length = self.packet_bytes().len() + copy.since_file.len() + ROOM_FOR_RECORDS;
+        if length > self.room { Err(self.too_large(length)) } else { Ok(()) }
+    }
+
     /// Takes the row of this key out of the copy, if it is there.
     fn remove_copy(&mut self, copy: &mut TableMove, key: &Key) -> Result<()> {
+        self.check()?;
         self.key.clone_from(key);
         let CurrentLocation::Stored(record) = self.locate(copy.slot)? else { return Ok(()) };
         match copy.fresh.store.pages() {
@@ -272,6 +282,7 @@ impl Context {
         }
         if copy.file.is_some() {
             redo::write_delete(&mut copy.since_file, copy.old.id, key);
+            self.check_room_for_late(copy)?;
         }
         Ok(())
     }
@@ -284,7 +295,8 @@ impl Context {
         let number = storage.catalog.new_id().map(u64::from)?;
         let _pass = storage.pass_to_load_files()?;
         copy.file = Some((number, 0));
-        let digest = copy.fresh.store.write_load_file(&*storage.disk, storage.database_id, number)?;
+        let (file, check) = ((storage.database_id, number), || self.check());
+        let digest = copy.fresh.store.write_load_file(&*storage.disk, file, &check)?;
         copy.file = Some((number, digest));
         Ok(())
     }
@@ -301,8 +313,12 @@ impl Context {
         }
         self.check_residence(old.name(), copy.residence)?;
         if !fault_injection::is_on("last-changes-not-moved") {
-            let rows = self.read_locked_rows(slot, behind.take()?)?;
-            self.copy_rows(copy, &rows, true, behind)?;
+            let Some(keys) = behind.take() else { return Ok(Finished::TooFarBehind) };
+            keys.iter().try_for_each(|key| self.remove_copy(copy, key))?;
+            for keys in keys.chunks(ROWS_AT_A_TIME) {
+                let rows = self.read_locked_rows(slot, keys.to_vec())?;
+                self.copy_rows(copy, &rows, behind)?;
+            }
             assert_eq!(behind.len(), 0, "no other row has the unique keys of a table that is locked");
         }
         let mut description = Description::of_version(&old);
@@ -327,11 +343,7 @@ impl Context {
             if !fault_injection::is_on("late-copies-not-logged") {
                 packet.extend_from_slice(&copy.since_file);
             }
-            let written = packet.len();
             self.ddl().add_load(load);
-            if written > self.room {
-                return Err(self.too_large(written));
-            }
         }
         Ok(Finished::Moved)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cancellation::Cancellation;
+use super::canceller::Canceller;
 use super::committed::Committed;
 use super::context::Context;
 use super::core::Core;
@@ -119,6 +120,11 @@ impl Runs {
     /// Runs of a caller that waits for the outcome.
     pub fn to_reply() -> Runs {
         Runs { replies: true, ..Runs::new() }
+    }
+
+    /// Runs that this canceller ends, if there is one, of a caller that waits for the outcome.
+    pub fn cancelled_by(canceller: Option<&Canceller>) -> Runs {
+        Runs { cancellation: canceller.map(|canceller| canceller.cancellation.clone()), ..Runs::to_reply() }
     }
 
     /// Whether the run has read without locks and what it read has changed since: this may be the cause of an error or

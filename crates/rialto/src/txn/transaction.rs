@@ -217,6 +217,13 @@ impl Transaction<'_> {
         Canceller { cancellation: context.cancellation.clone(), core: context.core.clone() }
     }
 
+    /// From now on this canceller cancels the transaction, and no other one.
+    pub(crate) fn follow(&mut self, canceller: &Canceller) {
+        let context = self.context();
+        context.cancellation = canceller.cancellation.clone();
+        context.cancellation.follow(context.owner.transaction());
+    }
+
     /// Goes on after a cancel, for example after a rollback to a savepoint. A canceller can cancel it again.
     pub fn clear_cancellation(&mut self) {
         let context = self.context();

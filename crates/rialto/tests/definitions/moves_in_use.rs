@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::disk_tables::{Model, NAMES, assert_same, change, contents, definition, options};
+use crate::common::hooked::{About, HookedDisk};
 use crate::common::seeds::for_a_while_until;
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::Value;
 use rialto::{
-    Checkpointing, Database, Error, MoveOptions, Options, Residence, Scan, Table, Transaction, TxOptions,
+    Checkpointing, Database, Durability, Error, MoveOptions, Options, Residence, Scan, Table, TableDef,
+    Transaction, TxOptions,
 };
 
 const NAME: &str = NAMES[0];
@@ -20,17 +22,21 @@ fn quiet() -> Options {
     Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() }
 }
 
+fn row(id: i32) -> [Value; 4] {
+    let text = Value::Text(if id % 100 == 0 { "y".repeat(20_000) } else { "y".to_owned() });
+    [Value::Int4(id), Value::Int4(id % 5), Value::Int4(id), text]
+}
+
 /// A table with rows, and what is in it.
 fn filled(db: &Database, residence: Residence) -> Model {
-    let definition = definition(NAME).with_residence(residence);
-    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
-    let row = |id: i32| {
-        let text = Value::Text(if id % 100 == 0 { "y".repeat(20_000) } else { "y".to_owned() });
-        [Value::Int4(id), Value::Int4(id % 5), Value::Int4(id), text]
-    };
+    fill(db, &definition(NAME).with_residence(residence));
+    contents(db)
+}
+
+fn fill(db: &Database, definition: &TableDef) {
+    let table = db.transact(|tx| tx.create_table(definition)).unwrap();
     let ids = 5_000..5_000 + STILL_ROWS;
     db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &row(id)))).unwrap();
-    contents(db)
 }
 
 /// Some changes in a transaction, and in the model as if it commits.
@@ -69,7 +75,7 @@ fn amid_a_move<T>(
     disk: &FaultyDisk,
     db: &Database,
     to: Residence,
-    options: &MoveOptions<'_>,
+    options: &MoveOptions,
     meanwhile: impl FnOnce() -> T,
 ) -> (Result<(), Error>, T) {
     disk.hang(FaultKind::Write, "load-");
@@ -90,10 +96,23 @@ fn amid_a_move<T>(
 /// that when it has moved, and after a crash.
 #[test]
 fn a_table_that_moves_is_read_and_changed_meanwhile() {
-    for from in [Residence::Memory, Residence::Disk] {
+    let variants = [
+        (Residence::Memory, false),
+        (Residence::Disk, false),
+        (Residence::Memory, true),
+        (Residence::Disk, true),
+    ];
+    for (from, gets_its_key_later) in variants {
         let disk = FaultyDisk::new(11);
         let db = Database::open_on(disk.clone(), quiet()).unwrap();
-        let mut model = filled(&db, from);
+        let definition = definition(NAME).with_residence(from);
+        if gets_its_key_later {
+            fill(&db, &TableDef { primary_key: None, ..definition });
+            db.transact(|tx| tx.add_primary_key(NAME, &["id"])).unwrap();
+        } else {
+            fill(&db, &definition);
+        }
+        let mut model = contents(&db);
         let table = db.table(NAME).unwrap();
         let mut random = Random::new(5);
         let (moved, ()) = amid_a_move(&disk, &db, other(from), &MoveOptions::default(), || {
@@ -138,10 +157,19 @@ fn a_table_that_moves_is_read_and_changed_meanwhile() {
 #[test]
 fn a_table_that_is_redefined_while_it_moves_moves_as_it_is_then() {
     type Step<'a> = &'a dyn Fn(&mut Transaction<'_>, &Table) -> Result<(), Error>;
-    let steps: [(&str, Step<'_>, bool); 3] = [
+    let steps: [(&str, Step<'_>, bool); 4] = [
         ("an index", &|tx, _| tx.create_index(NAME, "by_both", &["part", "code"], false), true),
         ("no rows", &|tx, table| tx.truncate(table), true),
         ("no table", &|tx, _| tx.drop_table(NAME), false),
+        (
+            "another table",
+            &|tx, _| {
+                tx.drop_table(NAME)?;
+                let table = tx.create_table(&definition(NAME).with_residence(Residence::Memory))?;
+                tx.insert(&table, &row(7))
+            },
+            true,
+        ),
     ];
     for (what, step, is_left) in steps {
         let disk = FaultyDisk::new(12);
@@ -168,7 +196,6 @@ fn a_table_that_is_redefined_while_it_moves_moves_as_it_is_then() {
 /// A move that fails, or is cancelled, leaves the table as it was, and no file, no memory and no page.
 #[test]
 fn a_move_that_comes_to_nothing_leaves_nothing() {
-    let cancelled = AtomicBool::new(true);
     let disk = FaultyDisk::new(13);
     let db = Database::open_on(disk.clone(), Options { memory_bytes: 4 << 20, ..quiet() }).unwrap();
     let model = filled(&db, Residence::Disk);
@@ -184,22 +211,41 @@ fn a_move_that_comes_to_nothing_leaves_nothing() {
         assert!(db.metrics().memory_used <= used, "{what}");
         assert_eq!(load_files(), files, "{what}");
     };
-    let options = MoveOptions { cancelled: Some(&cancelled), ..MoveOptions::default() };
+    let by_canceller = || {
+        let canceller = db.canceller();
+        (MoveOptions { canceller: Some(canceller.clone()), ..MoveOptions::default() }, canceller)
+    };
+    let (options, canceller) = by_canceller();
+    canceller.cancel();
     assert_eq!(db.set_residence_with(NAME, Residence::Memory, &options), Err(Error::Cancelled));
     unchanged("cancelled at once");
-    cancelled.store(false, Ordering::Relaxed);
-    let (moved, ()) = amid_a_move(&disk, &db, Residence::Memory, &options, || {
-        cancelled.store(true, Ordering::Relaxed);
-    });
+    let (options, canceller) = by_canceller();
+    let (moved, ()) = amid_a_move(&disk, &db, Residence::Memory, &options, || canceller.cancel());
     assert_eq!(moved, Err(Error::Cancelled));
     unchanged("cancelled at its file");
+
+    // It waits for the lock on a row, and after that for the one on the table.
+    let table = db.table(NAME).unwrap();
+    let mut other = db.begin().unwrap();
+    assert!(other.update(&table, 5_700, &[(1, Value::Int4(-1))]).unwrap());
+    let (options, canceller) = by_canceller();
+    std::thread::scope(|scope| {
+        let moving = scope.spawn(|| db.set_residence_with(NAME, Residence::Memory, &options));
+        while db.lock_waits().is_empty() {
+            assert!(!moving.is_finished());
+            std::thread::yield_now();
+        }
+        canceller.cancel();
+        assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
+    });
+    other.abort().unwrap();
+    unchanged("cancelled while it waits");
 
     disk.fail(FaultKind::Write, "load-", 1);
     let moved = db.set_residence(NAME, Residence::Memory);
     assert!(matches!(&moved, Err(Error::Io { file, .. }) if file.starts_with("load-")), "{moved:?}");
     unchanged("without its file");
 
-    let table = db.table(NAME).unwrap();
     let inside = db.transact(|_| db.set_residence(NAME, Residence::Memory));
     assert_eq!(inside, Err(Error::Nested));
 
@@ -296,8 +342,7 @@ fn a_move_ends_beside_a_load_that_does_not() {
                 while !is_over.load(Ordering::Relaxed) {
                     let id = 5_000 + random.below(STILL_ROWS as u64) as i32;
                     let text = Value::Text("z".repeat(random.below(50) as usize));
-                    let options =
-                        TxOptions { durability: Some(rialto::Durability::Memory), ..TxOptions::default() };
+                    let options = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
                     assert!(
                         db.transact_with(&options, |tx| tx.update(table, id, &[(3, text.clone())])).unwrap()
                     );
@@ -316,4 +361,137 @@ fn a_move_ends_beside_a_load_that_does_not() {
     });
     assert!(changes.load(Ordering::Relaxed) > 0);
     assert_eq!(contents(&db)[NAME].len(), STILL_ROWS as usize);
+}
+
+/// Rows without a key move with their numbers.
+#[test]
+fn a_table_without_a_key_moves_while_rows_come_and_go() {
+    for from in [Residence::Memory, Residence::Disk] {
+        let disk = FaultyDisk::new(14);
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        fill(&db, &TableDef { primary_key: None, ..definition(NAME).with_residence(from) });
+        let table = db.table(NAME).unwrap();
+        let (moved, ()) = amid_a_move(&disk, &db, other(from), &MoveOptions::default(), || {
+            (0..50).for_each(|id| db.transact(|tx| tx.insert(&table, &row(id))).unwrap());
+            let mut keys = Vec::new();
+            let some = Scan { limit: Some(30), ..Scan::all() };
+            db.read(|tx| {
+                keys.clear();
+                tx.scan(&table, &some, |key, _| {
+                    keys.push(key.clone());
+                    Ok(std::ops::ControlFlow::Continue(()))
+                })
+            })
+            .unwrap();
+            db.transact(|tx| keys.iter().try_for_each(|key| tx.delete_at(&table, key).map(drop))).unwrap();
+        });
+        moved.unwrap();
+        let expected: Vec<i32> = (0..50).chain(5_030..5_000 + STILL_ROWS).collect();
+        let ids = |db: &Database| contents(db)[NAME].keys().copied().collect::<Vec<_>>();
+        assert_eq!(ids(&db), expected, "moved from {from}");
+        db.transact(|tx| tx.insert(&table, &row(51))).unwrap();
+        disk.crash();
+        drop((db, table));
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        assert_eq!(ids(&db).len(), expected.len() + 1, "moved from {from}, opened");
+    }
+}
+
+/// At its bounds a move goes on under the table's lock.
+#[test]
+fn a_move_at_a_bound_takes_the_lock() {
+    // More is changed after its load file than its packet has room for.
+    let disk = FaultyDisk::new(15);
+    let options = Options { write_set_bytes_max: 1 << 20, ..quiet() };
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    let mut model = filled(&db, Residence::Memory);
+    let table = db.table(NAME).unwrap();
+    let (moved, ()) = amid_a_move(&disk, &db, Residence::Disk, &MoveOptions::default(), || {
+        for (id, row) in model.get_mut(NAME).unwrap() {
+            row.2 = "z".repeat(2_000);
+            db.transact(|tx| tx.update(&table, *id, &[(3, Value::Text(row.2.clone()))])).unwrap();
+        }
+    });
+    moved.unwrap();
+    assert_eq!(table.residence(), Residence::Disk);
+    assert_same(&contents(&db), &model, "a small packet");
+    disk.crash();
+    drop((db, table));
+    let db = Database::open_on(disk.restart(), options).unwrap();
+    assert_same(&contents(&db), &model, "a small packet, opened");
+
+    // No transaction is left for its reads.
+    let options = Options { transactions_max: 1, ..quiet() };
+    let db = Database::open_on(rialto::io::MemoryDisk::new(), options).unwrap();
+    let model = filled(&db, Residence::Memory);
+    db.set_residence(NAME, Residence::Disk).unwrap();
+    assert_eq!(db.table(NAME).unwrap().residence(), Residence::Disk);
+    assert_same(&contents(&db), &model, "one transaction");
+}
+
+/// Small tables, too, are not moved once that is cancelled.
+#[test]
+fn a_small_table_is_not_moved_after_a_cancel() {
+    let db = Database::open_on(rialto::io::MemoryDisk::new(), quiet()).unwrap();
+    let table =
+        db.transact(|tx| tx.create_table(&definition(NAME).with_residence(Residence::Memory))).unwrap();
+    let canceller = db.canceller();
+    canceller.cancel();
+    let options = MoveOptions { canceller: Some(canceller), ..MoveOptions::default() };
+    assert_eq!(db.set_residence_with(NAME, Residence::Disk, &options), Err(Error::Cancelled));
+    assert_eq!(table.residence(), Residence::Memory);
+    db.set_residence(NAME, Residence::Disk).unwrap();
+    assert_eq!(table.residence(), Residence::Disk);
+}
+
+/// I3: the error of a move rests on rows that it has read, and comes when these are durable.
+#[test]
+fn the_error_of_a_move_waits_for_what_it_rests_on() {
+    let disk = FaultyDisk::new(16);
+    let options =
+        Options { memory_bytes: 4 << 20, log_writes: Some(rialto::io::Caching::Buffered), ..quiet() };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    filled(&db, Residence::Disk);
+    let table = db.table(NAME).unwrap();
+    disk.hang(FaultKind::Sync, "log-0");
+    std::thread::scope(|scope| {
+        let lets_go = LetsGo(&disk);
+        let options = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+        db.transact_with(&options, |tx| {
+            (0..300).try_for_each(|id| {
+                let text = Value::Text("x".repeat(20_000));
+                tx.insert(&table, &[Value::Int4(id), Value::Int4(0), Value::Int4(id), text])
+            })
+        })
+        .unwrap();
+        let moving = scope.spawn(|| db.set_residence(NAME, Residence::Memory));
+        while disk.hanging() == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!moving.is_finished(), "an error before what it rests on is durable");
+        drop(lets_go);
+        let moved = moving.join().unwrap();
+        assert!(matches!(moved, Err(Error::MemoryLimit { .. })), "{moved:?}");
+    });
+}
+
+/// Code of others that panics amid a move leaves nothing of it.
+#[test]
+fn a_disk_that_panics_leaves_nothing_of_a_move() {
+    let disk = HookedDisk::new(rialto::io::MemoryDisk::new());
+    let db = Database::open_on(disk.clone(), quiet()).unwrap();
+    let model = filled(&db, Residence::Disk);
+    let used = db.metrics().memory_used;
+    disk.before(|file: &str, _: About| assert!(!file.starts_with("load-"), "the test's own panic"));
+    let moved =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.set_residence(NAME, Residence::Memory)));
+    assert!(moved.is_err());
+    disk.unhook();
+    assert!(db.metrics().memory_used <= used);
+    let names = rialto::io::Disk::list(&*disk).unwrap();
+    assert!(!names.iter().any(|name| name.starts_with("load-")), "{names:?}");
+    assert_same(&contents(&db), &model, "after a panic");
+    db.set_residence(NAME, Residence::Memory).unwrap();
+    assert_same(&contents(&db), &model, "moved after a panic");
 }

@@ -91,18 +91,20 @@ pub(crate) fn seed(database_id: u128, number: u64) -> u64 {
 }
 
 /// Writes all segments of a heap to a load file, durably, and returns the file's digest. No other thread changes the
-/// heap meanwhile.
+/// heap meanwhile. Ends with the error of `check`, which is asked before each segment.
 pub(crate) fn write_load_file(
     disk: &dyn Disk,
     database_id: u128,
     number: u64,
     heap: &Heap,
-) -> DiskResult<u64> {
+    check: &dyn Fn() -> Result<()>,
+) -> Result<u64> {
     let mut writer = LoadFileWriter::create(disk, database_id, number, heap.id())?;
     for &id in &heap.owned() {
+        check()?;
         writer.segment(heap.segments(), id)?;
     }
-    writer.finish(disk)
+    Ok(writer.finish(disk)?)
 }
 
 /// Writes a load file.
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn the_rows_of_a_load_are_read_back_and_damage_is_named() {
         let disk = MemoryDisk::new();
-        write_load_file(&*disk, 77, 5, &heap_of_rows(3000)).unwrap();
+        write_load_file(&*disk, 77, 5, &heap_of_rows(3000), &|| Ok(())).unwrap();
         let expected: Vec<u32> = (0..3000).filter(|n| n % 10 != 3 && n % 10 != 4).collect();
         assert_eq!(rows(&*disk, 77).unwrap(), expected);
         assert!(matches!(rows(&*disk, 78), Err(Error::Corrupt { .. })));
@@ -455,8 +457,8 @@ mod tests {
     #[test]
     fn a_load_file_is_the_one_of_the_digest_that_the_log_names() {
         let (disk, other) = (MemoryDisk::new(), MemoryDisk::new());
-        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(3000)).unwrap();
-        let of_other = write_load_file(&*other, 77, 5, &heap_of_rows(2999)).unwrap();
+        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(3000), &|| Ok(())).unwrap();
+        let of_other = write_load_file(&*other, 77, 5, &heap_of_rows(2999), &|| Ok(())).unwrap();
         let open = |disk: &dyn Disk, named| LoadFileReader::open(disk, 77, 5, named)?.verify();
         for named in [None, Some(digest)] {
             assert_eq!(open(&*disk, named), Ok(()));
@@ -482,7 +484,7 @@ mod tests {
     #[test]
     fn a_load_file_without_a_digest_is_read_where_the_log_names_none() {
         let disk = MemoryDisk::new();
-        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(300)).unwrap();
+        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(300), &|| Ok(())).unwrap();
         let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
         file_5(&*disk).read_at(&mut block, 0).unwrap();
         block[8..12].copy_from_slice(&WITHOUT_DIGEST.to_le_bytes());
@@ -516,8 +518,8 @@ mod tests {
     #[test]
     fn a_file_that_an_earlier_load_left_is_replaced() {
         let disk = MemoryDisk::new();
-        write_load_file(&*disk, 77, 5, &heap_of_rows(3000)).unwrap();
-        write_load_file(&*disk, 77, 5, &heap_of_rows(1)).unwrap();
+        write_load_file(&*disk, 77, 5, &heap_of_rows(3000), &|| Ok(())).unwrap();
+        write_load_file(&*disk, 77, 5, &heap_of_rows(1), &|| Ok(())).unwrap();
         assert_eq!(rows(&*disk, 77).unwrap(), [0]);
     }
 }
