@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Clock, Disk, FileDisk};
 use crate::isolate::LockMode;
-use crate::log::{Durability, GroupCommitDesign, Patience};
+use crate::log::{Durability, GroupCommitDesign, LogCursor, LogPoint, Patience};
 use crate::metrics::Metrics;
 use crate::open::{self, Handle};
 use crate::options::Options;
@@ -287,6 +287,23 @@ impl Database {
     /// open it again to recover.
     pub fn stopped(&self) -> Option<Error> {
         self.core().commits.log.failure()
+    }
+
+    /// A cursor that reads the log while it is written: from this point on, at which an earlier cursor has ended, or from the end that
+    /// the log has now. At most so many bytes of log stay for it, on top of what checkpoints need; a quarter of
+    /// [`Options::log_bytes_max`] leaves checkpoints their rhythm.
+    ///
+    /// # Errors
+    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::Unsupported`] with
+    /// [`Logging::None`](crate::Logging::None); the error that stopped the log.
+    pub fn log_cursor(&self, from: Option<LogPoint>, bytes_max: u64) -> Result<LogCursor> {
+        self.core().commits.check_logged("a cursor on the log")?;
+        let log = &self.core().commits.log;
+        let point = match from {
+            Some(point) => point,
+            None => log.point()?,
+        };
+        log.cursor(point, bytes_max)
     }
 
     /// Makes every transaction committed so far durable on disk, whatever level it was committed at.

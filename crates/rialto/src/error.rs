@@ -307,6 +307,17 @@ pub enum Error {
         /// What ran out, and what to do.
         reason: String,
     },
+    /// A reader of the log is further behind than the log keeps. SQLSTATE XX000.
+    #[error(
+        "the log from position {position} on is needed, and the oldest that is there begins at {oldest}: begin again from a copy of \
+         the database, and keep more of the log for its readers"
+    )]
+    LogTrimmed {
+        /// Where the reader is, in bytes of the log.
+        position: u64,
+        /// Where the log begins that is still there.
+        oldest: u64,
+    },
     /// A write in a transaction that was opened for reading. SQLSTATE 25006.
     #[error("the transaction is read-only")]
     ReadOnly,
@@ -430,6 +441,7 @@ impl Error {
             | Error::TooManyPackets { .. }
             | Error::LogTooSmall { .. }
             | Error::LogFull { .. }
+            | Error::LogTrimmed { .. }
             | Error::ReadOnly
             | Error::Nested
             | Error::OutcomeUnknown { .. }

@@ -75,8 +75,8 @@ pub fn throughput(lab: &Lab) -> Result<Figure, FigureError> {
         markdown(&table)
     );
     let panels = vec![
-        sweep.panel(("New orders a minute", "new orders a minute"), &STRATEGIES, Sample::per_minute),
-        sweep.panel(("Wait of a new order for the disk", "ms"), &COMPARED, Sample::io_ms),
+        sweep.rising_panel(("New orders a minute", "new orders a minute"), &STRATEGIES, Sample::per_minute),
+        sweep.rising_panel(("Wait of a new order for the disk", "ms"), &COMPARED, Sample::io_ms),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -124,8 +124,8 @@ pub fn lock_waits(lab: &Lab) -> Result<Figure, FigureError> {
         markdown(&table)
     );
     let panels = vec![
-        sweep.panel(("Wait of a new order for locks", "ms"), &STRATEGIES, Sample::lock_ms),
-        sweep.panel(("Its part of the response time", "%"), &COMPARED, Sample::lock_percent),
+        sweep.rising_panel(("Wait of a new order for locks", "ms"), &STRATEGIES, Sample::lock_ms),
+        sweep.rising_panel(("Its part of the response time", "%"), &COMPARED, Sample::lock_percent),
     ];
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }
@@ -191,7 +191,7 @@ fn compared(
     let runs = Runs(lab);
     let sweep = sweep(runs)?;
     let table = sweep.compared("clients", figure, paper.iter().copied().map(Some));
-    let mut panel = sweep.panel((title, unit), &COMPARED, figure);
+    let mut panel = sweep.rising_panel((title, unit), &COMPARED, figure);
     for (strategy, theirs) in
         COMPARED.into_iter().zip([|both: &(f64, f64)| both.0, |both: &(f64, f64)| both.1])
     {

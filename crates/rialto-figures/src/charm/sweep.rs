@@ -2,7 +2,7 @@
 
 use rialto::TwoStage;
 use rialto_measure::RunError;
-use rialto_measure::chart::{Look, Panel, Series};
+use rialto_measure::chart::{Corner, Look, Panel, Series};
 
 use super::super::rounds::{ratios, whole};
 use super::run::{Runs, Sample, Setting};
@@ -64,6 +64,16 @@ impl Sweep {
             Series::new(strategy.name(), Look::Measured, colour_of(*strategy), points)
         };
         Panel::new(title, self.axis, unit, strategies.iter().map(curve).collect())
+    }
+
+    /// As [`Sweep::panel`], of a figure that grows along the axis.
+    pub fn rising_panel(
+        &self,
+        title: (&str, &str),
+        strategies: &[TwoStage],
+        figure: fn(&Sample) -> f64,
+    ) -> Panel {
+        Panel { legend: Corner::UpperLeft, ..self.panel(title, strategies, figure) }
     }
 
     /// A table of throughput: a row for each value and strategy, with the ratio to two-phase locking, and these columns, each with so many

@@ -587,8 +587,8 @@ fn the_other_copy_is_dirty_after_loading() {
 fn load_files_go_with_the_checkpoint_that_needed_them() {
     let disk = MemoryDisk::new();
     let (engine, checkpointer) = create(disk.clone()).unwrap();
-    load_file::write_load_file(&*disk, DATABASE, 80, &engine.heap).unwrap();
-    load_file::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
+    load_file::write_load_file(&*disk, DATABASE, 80, &engine.heap, &|| Ok(())).unwrap();
+    load_file::write_load_file(&*disk, DATABASE, 81, &engine.heap, &|| Ok(())).unwrap();
     let lsn = engine.commit(vec![(1, Some(vec![1]))]);
     // Load 81 was not committed; recovery has found its file.
     let load = |number, committed| LoadFile { number, committed };

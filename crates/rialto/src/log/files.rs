@@ -23,10 +23,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::archive::Archiver;
+use super::subscriptions::{Subscription, Subscriptions};
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
 use crate::log::log_file::{LogFile, header};
-use crate::{Error, Lsn, Result};
+use crate::{Error, Lsn, Result, fault_injection};
 
 pub(super) const UNFINISHED: &str = "log-unfinished";
 const SPARE: &str = "log-spare-";
@@ -111,6 +112,8 @@ pub(crate) struct FileTable {
     threshold: AtomicU64,
     /// Copies the files that are freed to the archive, if there is one.
     archiver: OnceLock<Archiver>,
+    /// Which files stay for readers behind the writer.
+    pub(super) subscriptions: Subscriptions,
 }
 
 impl FileTable {
@@ -139,6 +142,7 @@ impl FileTable {
             prepared: AtomicU64::new(0),
             threshold: AtomicU64::new(0),
             archiver: OnceLock::new(),
+            subscriptions: Subscriptions::default(),
         };
         table.sweep()?;
         table.publish(&table.inner.lock());
@@ -461,7 +465,9 @@ impl FileTable {
         let (kept_max, mut bytes) = {
             let mut inner = self.inner.lock();
             while let (Some(oldest), Some(next)) = (inner.files.front(), inner.files.get(1)) {
-                if oldest.sequence > last || !LogFile::is_behind(next, lsn, durable) {
+                let is_needed = oldest.end() > self.subscriptions.needed_from()
+                    && !fault_injection::is_on("log-freed-under-a-cursor");
+                if oldest.sequence > last || is_needed || !LogFile::is_behind(next, lsn, durable) {
                     break;
                 }
                 freed.push((
@@ -518,6 +524,19 @@ impl FileTable {
             .take_while(|(_, next)| LogFile::is_behind(next, lsn, durable))
             .map(|(file, _)| file.clone())
             .collect()
+    }
+
+    /// From now on the files from this position on stay for a reader, up to a bound. `None`: they are not there any more.
+    pub(super) fn subscribe(&self, position: u64, bytes_max: u64) -> Option<Arc<Subscription>> {
+        // Files are freed with this held.
+        let inner = self.inner.lock();
+        let is_there = inner.files.front().is_some_and(|oldest| oldest.start <= position);
+        is_there.then(|| self.subscriptions.add(position, bytes_max))
+    }
+
+    /// Opens a file of the log to read it.
+    pub(super) fn open_to_read(&self, file: &LogFile) -> DiskResult<Arc<dyn File>> {
+        self.disk.open(&name(file.sequence), Open::ReadOnly, Caching::Buffered)
     }
 
     /// From here on no file is freed that the archive does not have.

@@ -16,8 +16,10 @@ use super::archive::Archiver;
 use super::freed::Freed;
 use super::gather::{Gathered, cost, longest_within};
 use super::line::Line;
+use super::log_file::LogFile;
 use super::open::Parts;
 use super::packet::{PacketHome, PacketSlot, PoolOwner};
+use super::subscriptions::Subscription;
 use super::sync::System;
 use super::turn::Writer;
 use super::wakers::{Listener, Listeners, RegisteredListener, WakerThreads};
@@ -29,7 +31,7 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::io::{Clock, FOR_EVER};
+use crate::io::{Clock, FOR_EVER, File};
 use crate::log::log::core::LogCore;
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
@@ -424,6 +426,26 @@ impl Log {
         None
     }
 
+    /// Has a listener woken when this place, which no packet may have yet, is durable; in the place of the one that was registered, if
+    /// that still waits.
+    pub(super) fn listen(
+        &self,
+        lsn: Lsn,
+        durability: Durability,
+        listener: impl Fn() -> Listener,
+        registered: &mut Option<RegisteredListener>,
+    ) {
+        let core = &*self.core;
+        if !registered.is_some_and(|earlier| core.listeners.replace(durability, earlier, listener())) {
+            *registered = Some(core.listeners.add(lsn, durability, listener()));
+        }
+        // A thread that advances a position from here on sees this listener; this thread sees what was advanced before.
+        if core.is_done(lsn, durability).is_some() {
+            core.hand_over_listeners(durability);
+        }
+        core.waker_threads.wake_here();
+    }
+
     /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in
     /// [`Log::register`].
     pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener, lingers: bool) {
@@ -525,9 +547,49 @@ impl Log {
         self.core.check_open()?;
         // The file that begins at the position says in its first block which checksum the block before it has.
         let last = self.core.ring.released().min(needed.position.0.saturating_add(1));
+        let is_short = self.core.short.load(Ordering::SeqCst) > 0;
+        self.core.files.subscriptions.cut(self.core.ring.filled(), is_short);
         let freed = self.core.files.free_before(needed.from, last)?;
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
+    }
+
+    pub(super) fn subscribe(&self, position: u64, bytes_max: u64) -> Result<Arc<Subscription>> {
+        let subscription = self.core.files.subscribe(position, bytes_max);
+        subscription.ok_or_else(|| Error::LogTrimmed { position, oldest: self.oldest_position() })
+    }
+
+    pub(super) fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.core.files.subscriptions.remove(subscription);
+    }
+
+    /// The position up to which the ring is filled.
+    pub(super) fn filled(&self) -> u64 {
+        self.core.ring.filled()
+    }
+
+    /// The position up to which the log is on the disk.
+    pub(super) fn released(&self) -> u64 {
+        self.core.ring.released()
+    }
+
+    /// As [`RingView::copy`](super::ring::RingView::copy).
+    pub(super) fn copy_from_ring(&self, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
+        self.core.ring.copy(from, to, out)
+    }
+
+    /// The log file that holds this position.
+    pub(super) fn file_at(&self, position: u64) -> Option<Arc<LogFile>> {
+        self.core.files.at(position)
+    }
+
+    pub(super) fn open_to_read(&self, file: &LogFile) -> Result<Arc<dyn File>> {
+        Ok(self.core.files.open_to_read(file)?)
+    }
+
+    /// The oldest position that is still in the log's files.
+    pub(super) fn oldest_position(&self) -> u64 {
+        self.core.files.extent().0
     }
 
     /// A checkpoint begins, or has ended: on a disk that was full, room goes to the checkpoint before it goes to the

@@ -94,6 +94,7 @@
 pub(crate) mod archive;
 mod block;
 mod commit_lock;
+mod cursor;
 mod extent;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -113,6 +114,7 @@ mod packet;
 mod queue;
 mod reader;
 mod ring;
+mod subscriptions;
 mod sync;
 mod turn;
 pub mod virtual_time;
@@ -129,6 +131,7 @@ use std::time::Duration;
 
 pub use archive::ArchiveStats;
 pub(crate) use archive::Archiver;
+pub use cursor::{LogBlocks, LogCursor};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::{GroupCommitDesign, GroupCommitOptions};

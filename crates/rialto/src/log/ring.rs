@@ -14,9 +14,10 @@
 //! whole blocks up to it. The contents are valid only under the boot and the database that wrote them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::PAGE;
+use super::block::BLOCK_MAX;
 use crate::fault_injection;
 use crate::io::{Disk, SharedMap};
 use crate::unlikely::unlikely;
@@ -33,6 +34,8 @@ pub(super) const HEADER_WORDS: usize = GATHERED + 1;
 struct Ring {
     map: SharedMap,
     bytes: u64,
+    /// The position at which it began: what lies before it was never in it.
+    start: u64,
     /// The gatherer's end: every byte before it is complete.
     filled: AtomicU64,
     /// The writer's end: every byte before it is durable on disk, and its room may be written again.
@@ -59,7 +62,7 @@ pub(crate) fn start(
     }
     words[0].store(MAGIC, Ordering::SeqCst);
     let (filled, released) = (AtomicU64::new(position), AtomicU64::new(position));
-    let ring = Arc::new(Ring { map, bytes: bytes as u64, filled, released });
+    let ring = Arc::new(Ring { map, bytes: bytes as u64, start: position, filled, released });
     let drainer = RingDrainer { ring: ring.clone(), taken: position };
     Ok((RingFiller::new(ring.clone(), position), drainer, RingView { ring }))
 }
@@ -215,6 +218,28 @@ impl RingView {
 
     pub(crate) fn released(&self) -> u64 {
         self.ring.released.load(Ordering::SeqCst)
+    }
+
+    /// Copies out the bytes of whole blocks, whose ends are 8-aligned. False: they were never here, have been filled again, or may have
+    /// been while they were copied.
+    pub(crate) fn copy(&self, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
+        let (bytes, words) = (self.ring.bytes, self.ring.map.as_words());
+        // The filler may have begun one block behind what is filled, but only where the ring is released.
+        let is_there = || from >= self.released() || from + bytes >= self.filled() + BLOCK_MAX as u64;
+        out.clear();
+        if from < self.ring.start || !is_there() {
+            return false;
+        }
+        let mut at = from;
+        while at < to {
+            let length = (to - at).min(bytes - at % bytes);
+            let first = (PAGE as u64 + at % bytes) as usize / 8;
+            let words = &words[first..first + (length / 8) as usize];
+            out.extend(words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()));
+            at += length;
+        }
+        fence(Ordering::Acquire);
+        is_there()
     }
 }
 

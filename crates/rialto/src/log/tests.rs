@@ -2,6 +2,7 @@
 
 mod archive;
 mod crash;
+mod cursor;
 mod designs;
 mod extent;
 mod forged;
