@@ -37,7 +37,7 @@ pub struct LogCursor {
     point: LogPoint,
     /// Blocks on their way to the reader.
     bytes: Vec<u8>,
-    bell: Arc<Bell>,
+    more: Arc<MoreOfLog>,
     registered: Option<RegisteredListener>,
 }
 
@@ -52,28 +52,28 @@ pub struct LogBlocks<'c> {
     pub end: LogPoint,
 }
 
-/// Rung when there is more of the log.
+/// Tells that there is more of the log.
 #[derive(Default)]
-struct Bell {
-    has_rung: Mutex<bool>,
+struct MoreOfLog {
+    is_told: Mutex<bool>,
     changed: Condvar,
 }
 
-struct Ring(Arc<Bell>);
+struct TellsOfMore(Arc<MoreOfLog>);
 
-impl Listens for Ring {
+impl Listens for TellsOfMore {
     fn wake(self: Box<Self>) {
-        *self.0.has_rung.lock() = true;
+        *self.0.is_told.lock() = true;
         self.0.changed.notify_one();
     }
 }
 
-impl Bell {
-    /// Waits until it has rung, or until this moment.
+impl MoreOfLog {
+    /// Waits until it is told, or until this moment.
     fn wait(&self, clock: &Clock, until: Moment) {
-        let mut has_rung = self.has_rung.lock();
-        while !*has_rung && clock.wait_until(&self.changed, &mut has_rung, until) {}
-        *has_rung = false;
+        let mut is_told = self.is_told.lock();
+        while !*is_told && clock.wait_until(&self.changed, &mut is_told, until) {}
+        *is_told = false;
     }
 }
 
@@ -90,7 +90,7 @@ impl Log {
             subscription,
             point,
             bytes: Vec::new(),
-            bell: Arc::default(),
+            more: Arc::default(),
             registered: None,
         })
     }
@@ -135,12 +135,12 @@ impl LogCursor {
     }
 
     fn wait_for_more(&mut self, until: Moment) {
-        let bell = self.bell.clone();
-        let rings = || Listener::Boxed(Box::new(Ring(bell.clone())));
+        let more = self.more.clone();
+        let tells = || Listener::Boxed(Box::new(TellsOfMore(more.clone())));
         let next = Lsn(self.point.lsn.0 + 1);
-        self.log.listen(next, Durability::Memory, rings, &mut self.registered);
+        self.log.listen(next, Durability::Memory, tells, &mut self.registered);
         if self.log.filled() <= self.point.position.0 {
-            self.bell.wait(self.log.clock(), until);
+            self.more.wait(self.log.clock(), until);
         }
     }
 

@@ -41,7 +41,7 @@ struct Keys {
 }
 
 /// Watches a table until it is dropped.
-pub(crate) struct Watch<'a> {
+pub(crate) struct RowWatch<'a> {
     watched: &'a WatchedTables,
     rows: Arc<ChangedRows>,
 }
@@ -55,12 +55,12 @@ impl WatchedTables {
     }
 
     /// Watches the table with this storage.
-    pub fn watch(&self, heap: HeapId) -> Watch<'_> {
+    pub fn watch(&self, heap: HeapId) -> RowWatch<'_> {
         let rows = Arc::new(ChangedRows { heap, keys: Mutex::default() });
         let mut tables = self.tables.write();
         tables.push(rows.clone());
         self.count.store(tables.len(), Ordering::SeqCst);
-        Watch { watched: self, rows }
+        RowWatch { watched: self, rows }
     }
 
     /// Notes the keys of rows that a commit changes, each with the storage of its table.
@@ -95,7 +95,7 @@ impl ChangedRows {
     }
 }
 
-impl std::ops::Deref for Watch<'_> {
+impl std::ops::Deref for RowWatch<'_> {
     type Target = ChangedRows;
 
     fn deref(&self) -> &ChangedRows {
@@ -103,7 +103,7 @@ impl std::ops::Deref for Watch<'_> {
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for RowWatch<'_> {
     fn drop(&mut self) {
         let mut tables = self.watched.tables.write();
         tables.retain(|rows| !Arc::ptr_eq(rows, &self.rows));
