@@ -139,7 +139,7 @@ impl Prepared {
         self.kind.table()
     }
 
-    /// Takes its account.
+    /// Sets the account for its command and table.
     pub fn take_account(&mut self, database: &Database) {
         let command = match &self.kind {
             Kind::Select(_) => "SELECT",

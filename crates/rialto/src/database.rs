@@ -290,12 +290,13 @@ impl Database {
     }
 
     /// A cursor that reads the log while it is written: from this point on, at which an earlier cursor has ended, or from the end that
-    /// the log has now. At most so many bytes of log stay for it, on top of what checkpoints need; a quarter of
-    /// [`Options::log_bytes_max`] leaves checkpoints their rhythm.
+    /// the log has now. The log before its end stays for it, up to so many bytes, and at most a quarter of
+    /// [`Options::log_bytes_max`]; with the load files that it names. Behind that, and while a commit waits for room in the log,
+    /// files go as if there were no cursor. What stays ends with the cursor, and with the opening.
     ///
     /// # Errors
-    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::Unsupported`] with
-    /// [`Logging::None`](crate::Logging::None); the error that stopped the log.
+    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log ends before
+    /// the point; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None); the error that stopped the log.
     pub fn log_cursor(&self, from: Option<LogPoint>, bytes_max: u64) -> Result<LogCursor> {
         self.core().commits.check_logged("a cursor on the log")?;
         let log = &self.core().commits.log;
@@ -303,7 +304,7 @@ impl Database {
             Some(point) => point,
             None => log.point()?,
         };
-        log.cursor(point, bytes_max)
+        log.cursor(point, bytes_max.min(self.running.options().log_bytes_max / 4))
     }
 
     /// Makes every transaction committed so far durable on disk, whatever level it was committed at.

@@ -318,6 +318,18 @@ pub enum Error {
         /// Where the log begins that is still there.
         oldest: u64,
     },
+    /// A reader of the log comes from a point that the log has not gone through: it has the log of another life of the database.
+    /// SQLSTATE XX000.
+    #[error(
+        "the log does not go through the end of a block at position {position} with checksum {checksum:016x}: that is of another life of \
+         the database; begin again from a copy of this one"
+    )]
+    LogDiverged {
+        /// The position of the point, in bytes of the log.
+        position: u64,
+        /// The checksum of the block that ends there.
+        checksum: u64,
+    },
     /// A write in a transaction that was opened for reading. SQLSTATE 25006.
     #[error("the transaction is read-only")]
     ReadOnly,
@@ -442,6 +454,7 @@ impl Error {
             | Error::LogTooSmall { .. }
             | Error::LogFull { .. }
             | Error::LogTrimmed { .. }
+            | Error::LogDiverged { .. }
             | Error::ReadOnly
             | Error::Nested
             | Error::OutcomeUnknown { .. }

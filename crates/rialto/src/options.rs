@@ -159,8 +159,8 @@ pub struct Options {
     /// How many threads recovery uses; one for each core by default, at most [`Options::RECOVERY_THREADS_MAX`].
     pub recovery_threads: usize,
     /// Receives a line for each step of a long recovery; one when [`recovery_within`](Options::recovery_within) cannot be
-    /// kept; and, while a definition goes through the rows of a table (an index is built, a table moves), how many it has
-    /// behind it, after two seconds and then every ten. None by default. It may panic: the panic is caught and has no other effect.
+    /// kept; and, while a definition goes through the rows of a table (an index is built, a table moves), how many are
+    /// done, after two seconds and then every ten. None by default. It may panic: the panic is caught and has no other effect.
     pub progress: Option<Progress>,
     /// Whether a directory without a database becomes one; yes by default.
     pub create: bool,

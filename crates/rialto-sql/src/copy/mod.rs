@@ -26,7 +26,7 @@ use crate::values::{self, SqlType};
 use lines::Found;
 
 /// The longest record that is accepted, in bytes. A row has at most 32,000 bytes, each of which is a few characters of
-/// its line. So what a COPY keeps between two pieces of input is no more than a session may take beside all others.
+/// its line. So what a COPY keeps between two pieces of input is no more than a session may take beside all others, and a batch of rows.
 const RECORD_BYTES_MAX: usize = SMALL_BYTES;
 
 /// A batch is inserted once it has so many rows, or bytes.
@@ -88,7 +88,7 @@ pub struct CopyIn {
 struct Batch {
     /// The rows, encoded, one after another.
     bytes: Vec<u8>,
-    /// Of each, where it ends there, and its line.
+    /// For each row the end of its bytes, and its line.
     ends: Vec<(usize, u64)>,
 }
 
@@ -161,8 +161,21 @@ impl CopyIn {
         self.rows
     }
 
-    /// Inserts the rows of all records that these data complete.
-    pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
+    /// Inserts the rows of all records that these data complete. Of a disk-resident table some may wait for more.
+    pub fn run(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<()> {
+        let ran = self.records_of(tx, data);
+        self.behind_earlier_lines(tx, ran)
+    }
+
+    /// An error is told behind those of the rows that wait: their lines come before it.
+    fn behind_earlier_lines<T>(&mut self, tx: &mut Transaction, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.insert_batch(tx)?;
+        }
+        outcome
+    }
+
+    fn records_of(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {
             let found = self.find(data)?;
             let part = &data[..found.record];
@@ -193,6 +206,13 @@ impl CopyIn {
     /// Ends the COPY after these last data. What is left then is a last line without its end.
     pub fn finish(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<u64> {
         self.run(tx, data)?;
+        let ended = self.last_record(tx);
+        self.behind_earlier_lines(tx, ended)?;
+        self.insert_batch(tx)?;
+        Ok(self.rows)
+    }
+
+    fn last_record(&mut self, tx: &mut Transaction) -> Result<()> {
         let is_whole = match &mut self.records {
             Records::Text(ends) => ends.end(),
             Records::Csv(ends) => ends.end(),
@@ -205,8 +225,7 @@ impl CopyIn {
         if is_whole || !line.is_empty() || lacks_header {
             self.one_record(tx, &line)?;
         }
-        self.insert_batch(tx)?;
-        Ok(self.rows)
+        Ok(())
     }
 
     fn find(&mut self, data: &[u8]) -> Result<Found> {
@@ -255,8 +274,6 @@ impl CopyIn {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(wrong) => {
-                // An error of an earlier line comes first.
-                self.insert_batch(tx)?;
                 let Wrong { error, value } = *wrong;
                 let more = self.shown(record, value);
                 return Err(self.met_in(self.line, error, more));
@@ -288,8 +305,9 @@ impl CopyIn {
         tx.fetch_ahead(&[&self.table], |tx| {
             batch.rows().for_each(|(row, _)| drop(tx.insert_encoded(&self.table, row)));
         });
-        batch.rows().try_for_each(|(row, line)| self.insert(tx, row, line))?;
+        let inserted = batch.rows().try_for_each(|(row, line)| self.insert(tx, row, line));
         tx.end_fetched();
+        inserted?;
         batch.bytes.clear();
         batch.ends.clear();
         self.batch = Some(batch);

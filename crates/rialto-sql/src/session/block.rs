@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{ProcedureId, Savepoint, Transaction, TxOptions, fault_injection};
+use rialto::{Savepoint, Transaction, TxOptions, fault_injection};
 
 use super::setting_store::{SettingMark, SettingStore};
 use super::settings::Settings;
@@ -113,6 +113,7 @@ impl Session {
             savepoint.mark = Some(tx.savepoint());
         }
         self.cancel.set(Some(tx.canceller()));
+        self.accounted = 0;
         self.tx = Some(tx);
         // A request that came before the canceller existed has set the flag.
         self.cancel.check()
@@ -164,13 +165,7 @@ impl Session {
     }
 
     pub(super) fn commit(&mut self) -> Result<()> {
-        let mut tx = self.take_transaction();
-        if let Some(tx) = &mut tx
-            && self.statements > 1
-        {
-            // Its time is that of several statements.
-            tx.set_procedure(ProcedureId::default());
-        }
+        let tx = self.take_transaction();
         self.close_block();
         let committed = match tx {
             Some(tx) => tx.commit().map_err(SqlError::from),

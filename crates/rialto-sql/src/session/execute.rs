@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, Retries, ScanMode, Table, Transaction, fault_injection};
+use rialto::{Database, Error, ProcedureId, Retries, ScanMode, Table, Transaction, fault_injection};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
@@ -536,7 +536,19 @@ impl Session {
         let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
         let ran = run_plan(&mut run, prepared);
         run.tx.end_fetched();
+        self.accounted += 1;
+        self.account_for_several();
         ran
+    }
+
+    /// The time of a transaction of several statements belongs to none of them.
+    #[inline]
+    fn account_for_several(&mut self) {
+        if self.accounted > 1
+            && let Some(tx) = &mut self.tx
+        {
+            tx.set_procedure(ProcedureId::default());
+        }
     }
 
     /// Begins a COPY from the client, for the columns that the table has under its lock. No definition changes them
@@ -587,6 +599,8 @@ impl Session {
         }
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
+        self.accounted += 1;
+        self.account_for_several();
         Ok(Some(Tag::Rows("COPY", rows)))
     }
 }

@@ -136,6 +136,8 @@ pub struct Session {
     timed: bool,
     /// Statements run in this block.
     statements: usize,
+    /// Of these, those of the open transaction that have an account.
+    accounted: usize,
     now: i64,
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
@@ -172,6 +174,7 @@ impl Session {
             closings: Vec::new(),
             timed: false,
             statements: 0,
+            accounted: 0,
             now: 0,
             notices: Vec::new(),
             status_changes: Vec::new(),

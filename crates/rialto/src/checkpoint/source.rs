@@ -79,9 +79,9 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn point(&self) -> Result<LogPoint>;
     /// Waits until the log is on disk up to `lsn`.
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
-    /// Frees the log that is not needed. Returns whether the load files of the freed log may go too: not if an archive
-    /// has not taken them.
-    fn free_log_but(&self, needed: LogNeeded) -> Result<bool>;
+    /// Frees the log that is not needed. Returns the place before which no log stays that names a load file; `None`: no load file
+    /// may go, since an archive has not taken them.
+    fn free_log_but(&self, needed: LogNeeded) -> Result<Option<Lsn>>;
     /// Notes that a checkpoint begins or has ended. On a disk that was full, the checkpoint takes room before the log
     /// does.
     fn leave_room(&self, is_left: bool);

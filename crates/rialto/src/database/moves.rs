@@ -14,28 +14,29 @@ use crate::txn::options::TxOptions;
 use crate::txn::runs::Runs;
 use crate::txn::{Canceller, Transaction};
 
-/// How often a move begins that other definitions on the table, or a deadlock, end.
+/// Attempts before the move takes the table's lock. Another definition or a deadlock ends an attempt.
 const ATTEMPTS_MAX: u32 = 3;
-/// While the table is copied, rows that are behind are copied again once there are so many. With more at the end, the table
-/// changes faster than it is copied.
+/// During the copy, changed rows are copied again once this many are noted. With more than this after the last round, the move
+/// takes the table's lock.
 const BEHIND_MAX: usize = 16_384;
 /// With no more rows behind, the table is locked.
 const BEHIND_AT_LOCK: usize = 1_024;
-/// How often all that is behind is copied in the hope that less comes meanwhile.
+/// Rounds of copying changed rows again before the lock.
 const ROUNDS_MAX: u32 = 16;
-/// A table changes faster than it is copied if so many times its rows were copied again.
+/// The move takes the table's lock once it has copied this many times the table's rows again.
 const AGAIN_MAX: u64 = 4;
 
 /// How a table is moved.
 #[derive(Debug, Clone, Default)]
 pub struct MoveOptions {
-    /// Of the move's transaction, and of those that read the rows for it.
+    /// Of the move's transaction, and of those that read the rows for it; these commit at level 1, and have no
+    /// [`TxOptions::timeout`].
     pub transaction: TxOptions,
     /// Cancels the move from another thread ([`Database::canceller`]).
     pub canceller: Option<Canceller>,
 }
 
-/// How an attempt ended that has not failed.
+/// Outcome of an attempt without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Moved,
@@ -49,14 +50,15 @@ impl Database {
     /// Moves a table, with its indexes, to memory or to the disk, while other transactions read and change it. The rows are read
     /// under shared locks, up to 256 of them at a time; those that are changed meanwhile are read again. At the end the table is locked, for
     /// as long as it takes to copy what was changed last. It is locked all the time if it has fewer than
-    /// 1,024 rows, or if its rows change faster than they are copied. A table that has the residence stays as it is.
+    /// 1,024 rows, if its rows change faster than they are copied or more than the packet has room for, if three attempts were
+    /// ended by other definitions or deadlocks, and if no transaction is left for the reads. A table that has the residence stays as it is.
     ///
     /// There has to be room for both copies: in memory until the commit, on the disk until a later checkpoint. The copy is
     /// written to a load file, which stays until the checkpoints no longer need it. Inside a transaction
     /// [`Transaction::set_residence`] does the same, and holds the table's lock from its beginning to the transaction's end.
     ///
     /// # Blocking
-    /// The call waits until the move is durable: the time to copy the rows.
+    /// The call waits until the move is durable at the transaction's level: the time to copy the rows.
     ///
     /// # Errors
     /// Those of [`Transaction::set_residence`]; [`Error::Nested`] inside a body on this thread. Nothing has changed then, unless it is
@@ -120,7 +122,7 @@ impl Database {
                 Ok(Attempt::UnderItsLock)
             }
             Err(error) => {
-                // I3: it rests on what the reads have met, at whatever level that was committed.
+                // I3: the error may depend on rows of level 1 commits. It is returned once these are durable.
                 self.core().settle_all(&options.transaction).wait()?;
                 Err(error)
             }
@@ -183,7 +185,7 @@ impl Moving<'_> {
         format!("moving table \"{}\" to {}", self.copy.old.name(), self.copy.residence)
     }
 
-    /// Copies the rows that are behind until there are few, or as many as before. Gives how the attempt is over, if it is.
+    /// Copies the rows that are behind until there are few, for some rounds. Returns the outcome if the attempt ends here.
     fn catch_up_until_few(&mut self, behind: &ChangedRows) -> Result<Option<Attempt>> {
         for _ in 0..ROUNDS_MAX {
             if behind.len() <= BEHIND_AT_LOCK {
@@ -196,8 +198,8 @@ impl Moving<'_> {
         Ok((behind.len() > BEHIND_MAX).then_some(Attempt::UnderItsLock))
     }
 
-    /// Copies the rows that are behind, up to this key if there is one: those after it are still to come. Gives how the attempt
-    /// is over, if it is.
+    /// Copies the rows that are behind, up to this key if there is one: those after it are still to come. Returns the
+    /// outcome if the attempt ends here.
     fn catch_up(&mut self, behind: &ChangedRows, last: Option<&Key>) -> Result<Option<Attempt>> {
         let Some(mut keys) = behind.take() else { return Ok(Some(Attempt::UnderItsLock)) };
         keys.retain(|key| last.is_none_or(|last| key <= last));

@@ -23,8 +23,12 @@ pub(crate) fn run<T>(
     core: &Arc<Core>,
     options: &TxOptions,
     runs: Runs,
-    body: impl FnMut(&mut Transaction) -> Result<T>,
+    #[cfg_attr(not(debug_assertions), allow(unused_mut, reason = "the other builds change it"))]
+    mut body: impl FnMut(&mut Transaction) -> Result<T>,
 ) -> Result<(T, Committed)> {
+    // Where speed matters less than the time of a build, bodies share what is compiled for their type of result.
+    #[cfg(debug_assertions)]
+    let body: &mut dyn FnMut(&mut Transaction) -> Result<T> = &mut body;
     run_told(core, options, runs, body, |_, error| error, |error| error)
 }
 

@@ -1,16 +1,15 @@
 //! [`LogCursor`]: reads the log while it is written, for a standby.
 //!
-//! It gives the blocks of the log as they are, in order, each once it is in the ring: before it is on the disk. A cursor that is not
-//! far behind reads the ring, another one the files. It keeps no committer waiting: the ring is filled over bytes that a cursor has not
-//! read, and it then finds them in a file.
+//! It gives the blocks of the log as they are, in order, each once it is in the ring: before it is on the disk. A cursor reads the ring
+//! while its position is still there, and the files otherwise. No commit waits for it: the ring overwrites what a cursor has not read,
+//! and the cursor then finds that in a file.
 //!
 //! Invariants:
 //!
-//! - **It gives what the log has**: each block was verified, and follows the one before it in the chain (I4). Bytes of the ring that were
-//!   filled again while they were copied are not looked at.
-//! - **What it still needs stays**, up to the bound that it was given ([`Subscriptions`](super::subscriptions::Subscriptions)); past
-//!   that bound, and if a transaction waits for room in the log, it is cut off, and says so. So a reader that stands still stops no
-//!   commit.
+//! - **It gives what the log has**: each block was verified, and follows the one before it in the chain (I4). It discards bytes that
+//!   the ring may have overwritten during the copy.
+//! - **What it still needs stays**, up to the bound that it was given ([`Subscriptions`](super::subscriptions::Subscriptions)), unless
+//!   a commit waits for room in the log. So a reader that stands still stops no commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +25,10 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Clock, Moment};
 
-/// A wait looks so often whether the log has been closed.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A waiting cursor polls this often for the log's closing.
+pub(super) const POLL: Duration = Duration::from_millis(500);
+/// It gives at most so many bytes at a time.
+const BYTES_MAX: usize = 8 << 20;
 
 /// Reads the log behind its writer.
 pub struct LogCursor {
@@ -35,6 +36,10 @@ pub struct LogCursor {
     subscription: Arc<Subscription>,
     /// The end of the last block that it has given.
     point: LogPoint,
+    /// Whether it has given a block: then the log goes through the point at which it began.
+    has_begun: bool,
+    /// Bytes that it has given from files.
+    bytes_from_files: u64,
     /// Blocks on their way to the reader.
     bytes: Vec<u8>,
     more: Arc<MoreOfLog>,
@@ -82,13 +87,19 @@ impl Log {
     /// it.
     ///
     /// # Errors
-    /// [`Error::LogTrimmed`] if the log after the point is not there any more.
+    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log ends before it.
     pub(crate) fn cursor(self: &Arc<Log>, point: LogPoint, bytes_max: u64) -> Result<LogCursor> {
+        let end = self.end();
+        if point.position > end.position || point.position == end.position && point.checksum != end.checksum {
+            return Err(Error::LogDiverged { position: point.position.0, checksum: point.checksum });
+        }
         let subscription = self.subscribe(point.position.0, bytes_max)?;
         Ok(LogCursor {
             log: self.clone(),
             subscription,
             point,
+            has_begun: false,
+            bytes_from_files: 0,
             bytes: Vec::new(),
             more: Arc::default(),
             registered: None,
@@ -102,6 +113,11 @@ impl LogCursor {
         self.point
     }
 
+    /// How many bytes it has given from files, because they were not in the ring any more.
+    pub fn bytes_from_files(&self) -> u64 {
+        self.bytes_from_files
+    }
+
     /// The reader has everything before this position, and keeps it: the files before it are not needed for it any more.
     pub fn release(&self, position: LogPosition) {
         self.subscription.advance(position.0.min(self.point.position.0));
@@ -113,25 +129,49 @@ impl LogCursor {
     /// The call waits for up to `patience`, and may read the disk.
     ///
     /// # Errors
-    /// [`Error::LogTrimmed`] if it is further behind than its bound; [`Error::Corrupt`] if a file of the log is damaged, or if
-    /// the log does not go through the point at which the cursor began; [`Error::Stopped`] and [`Error::Closed`] once everything that
-    /// is in the log was given; [`Error::Io`].
+    /// [`Error::LogTrimmed`] if the log that it needs is not there any more; [`Error::LogDiverged`] if the log does not go
+    /// through the point at which the cursor began; [`Error::Corrupt`] if a file of the log is damaged; [`Error::Stopped`] and
+    /// [`Error::Closed`] once everything that the log will ever have was given; [`Error::Io`].
     pub fn next_blocks(&mut self, bytes_max: usize, patience: Duration) -> Result<Option<LogBlocks<'_>>> {
         let until = self.log.clock().now() + patience;
-        let from = self.point.position.0;
-        while self.log.filled() <= from {
-            self.log.check_open()?;
+        let (from, bytes_max) = (self.point.position.0, bytes_max.min(BYTES_MAX));
+        loop {
+            // Looked at first: after the end nothing is filled.
+            let ended = self.log.has_ended();
+            let open = self.log.check_open();
+            if self.log.filled() > from {
+                break;
+            }
+            match open {
+                Err(Error::Closed) if !ended => {}
+                open => open?,
+            }
             let now = self.log.clock().now();
             if now >= until {
                 return Ok(None);
             }
-            self.wait_for_more(until.min(now + LOOK_EVERY));
+            self.wait_for_more(until.min(now + POLL));
         }
-        self.copy(from, bytes_max.max(BLOCK_MAX))?;
-        let end = self.verified(bytes_max)?;
+        let end = self.read_and_verify(from, bytes_max)?;
         let length = (end.position.0 - from) as usize;
-        self.point = end;
+        (self.point, self.has_begun) = (end, true);
         Ok(Some(LogBlocks { position: LogPosition(from), bytes: &self.bytes[..length], end }))
+    }
+
+    fn read_and_verify(&mut self, from: u64, bytes_max: usize) -> Result<LogPoint> {
+        let to = self.log.filled().min(from + bytes_max.max(BLOCK_MAX) as u64);
+        // The ring of a log that has ended may be that of the next opening.
+        if !self.log.has_ended() && self.log.copy_from_ring(from, to, &mut self.bytes) {
+            let verified = self.verified(bytes_max);
+            // A processor may show what was overwritten meanwhile; on the disk it is as it was.
+            if verified.is_ok() || self.log.released() <= from {
+                return verified;
+            }
+        }
+        self.copy_from_file(from, to)?;
+        let end = self.verified(bytes_max)?;
+        self.bytes_from_files += end.position.0 - from;
+        Ok(end)
     }
 
     fn wait_for_more(&mut self, until: Moment) {
@@ -144,26 +184,19 @@ impl LogCursor {
         }
     }
 
-    /// Copies bytes of the log from here on, at most so many, which begin with at least one whole block.
-    fn copy(&mut self, from: u64, most: usize) -> Result<()> {
+    /// Copies bytes from the file that holds this position: at least one whole block, at most up to `to`.
+    fn copy_from_file(&mut self, from: u64, to: u64) -> Result<()> {
         let LogCursor { log, bytes, .. } = self;
-        let to = log.filled().min(from + most as u64);
-        if log.copy_from_ring(from, to, bytes) {
-            return Ok(());
-        }
-        let Some(file) = log.file_at(from).filter(|_| !self.subscription.is_cut()) else {
-            return Err(self.trimmed());
-        };
+        let Some(file) = log.file_at(from) else { return Err(self.trimmed()) };
         // What is not in the ring any more is on the disk, and in this file up to its end.
         let to = to.min(file.end()).min(log.released());
-        bytes.resize((to - from) as usize, 0);
-        let reader = log.open_to_read(&file)?;
-        reader.read_at(bytes, file.offset(from))?;
-        // A file that was freed meanwhile may have been written again.
-        if log.file_at(from).is_none_or(|now| now.sequence != file.sequence) {
-            return Err(self.trimmed());
+        bytes.resize(to.saturating_sub(from) as usize, 0);
+        let read = log.open_to_read(&file).and_then(|reader| Ok(reader.read_at(bytes, file.offset(from))?));
+        // A file that was freed meanwhile may be gone, or be written again.
+        match self.log.file_at(from) {
+            Some(now) if now.sequence == file.sequence => read,
+            _ => Err(self.trimmed()),
         }
-        Ok(())
     }
 
     fn trimmed(&self) -> Error {
@@ -180,9 +213,16 @@ impl LogCursor {
                 break;
             }
             let Some(file) = self.log.file_at(point.position.0) else { return Err(self.trimmed()) };
-            let follows = |(header, _): &(block::BlockHeader, u64)| header.previous == point.checksum;
-            let found = block::verify(&self.bytes[at..at + length], file.seed).filter(follows);
-            let Some((header, checksum)) = found else { return Err(self.broken(&file, point)) };
+            let Some((header, checksum)) = block::verify(&self.bytes[at..at + length], file.seed) else {
+                return Err(self.broken(&file, point));
+            };
+            let is_next = header.previous == point.checksum && header.first_lsn == point.lsn.0 + 1;
+            if !is_next && at == 0 && !self.has_begun {
+                return Err(Error::LogDiverged { position: point.position.0, checksum: point.checksum });
+            }
+            if !is_next {
+                return Err(self.broken(&file, point));
+            }
             at += length;
             point = LogPoint {
                 lsn: Lsn(header.first_lsn - 1 + u64::from(header.packets)),
@@ -206,6 +246,6 @@ impl LogCursor {
 
 impl Drop for LogCursor {
     fn drop(&mut self) {
-        self.log.unsubscribe(&self.subscription);
+        self.log.unsubscribe(&self.subscription, self.registered);
     }
 }

@@ -456,6 +456,18 @@ impl FileTable {
     ///
     /// With an archive, files that the archive does not have yet stay.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
+        self.free_before_beside(lsn, durable, |_| false)
+    }
+
+    /// As [`FileTable::free_before`]; the file that log cursors need, in a log that ends at `log_end`, and those after it stay, too.
+    pub(super) fn free_what_no_cursor_needs(&self, lsn: Lsn, durable: u64, log_end: u64) -> Result<u64> {
+        self.free_before_beside(lsn, durable, |file| {
+            self.subscriptions.keep(file.end(), log_end)
+                && !fault_injection::is_on("log-freed-under-a-cursor")
+        })
+    }
+
+    fn free_before_beside(&self, lsn: Lsn, durable: u64, stays: impl Fn(&LogFile) -> bool) -> Result<u64> {
         let last = match self.archiver() {
             Some(archiver) => archiver.take(&self.freeable(lsn, durable)),
             None => u64::MAX,
@@ -465,9 +477,7 @@ impl FileTable {
         let (kept_max, mut bytes) = {
             let mut inner = self.inner.lock();
             while let (Some(oldest), Some(next)) = (inner.files.front(), inner.files.get(1)) {
-                let is_needed = oldest.end() > self.subscriptions.needed_from()
-                    && !fault_injection::is_on("log-freed-under-a-cursor");
-                if oldest.sequence > last || is_needed || !LogFile::is_behind(next, lsn, durable) {
+                if oldest.sequence > last || stays(oldest) || !LogFile::is_behind(next, lsn, durable) {
                     break;
                 }
                 freed.push((
@@ -532,6 +542,11 @@ impl FileTable {
         let inner = self.inner.lock();
         let is_there = inner.files.front().is_some_and(|oldest| oldest.start <= position);
         is_there.then(|| self.subscriptions.add(position, bytes_max))
+    }
+
+    /// The place of the first packet that begins in the oldest file, if that is known.
+    pub(super) fn oldest_place(&self) -> Option<Lsn> {
+        self.inner.lock().files.front().and_then(|oldest| oldest.first())
     }
 
     /// Opens a file of the log to read it.

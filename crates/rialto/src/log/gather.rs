@@ -128,7 +128,7 @@ impl Gatherer {
     }
 
     /// Where the last block ends.
-    fn end(&self) -> LogPoint {
+    pub(super) fn end(&self) -> LogPoint {
         LogPoint { lsn: Lsn(self.lsn), position: LogPosition(self.position()), checksum: self.checksum }
     }
 

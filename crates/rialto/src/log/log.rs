@@ -84,6 +84,7 @@ impl Log {
             server_time: ProcessorTime::default(),
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             freed: Freed::default(),
             when_full: OnceLock::new(),
             line: Line::default(),
@@ -547,9 +548,12 @@ impl Log {
         self.core.check_open()?;
         // The file that begins at the position says in its first block which checksum the block before it has.
         let last = self.core.ring.released().min(needed.position.0.saturating_add(1));
-        let is_short = self.core.short.load(Ordering::SeqCst) > 0;
-        self.core.files.subscriptions.cut(self.core.ring.filled(), is_short);
-        let freed = self.core.files.free_before(needed.from, last)?;
+        let files = &self.core.files;
+        let freed = match self.is_short() {
+            // A reader that stands still stops no commit.
+            true => files.free_before(needed.from, last)?,
+            false => files.free_what_no_cursor_needs(needed.from, last, self.core.ring.filled())?,
+        };
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
     }
@@ -559,8 +563,40 @@ impl Log {
         subscription.ok_or_else(|| Error::LogTrimmed { position, oldest: self.oldest_position() })
     }
 
-    pub(super) fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+    /// Ends a cursor.
+    pub(super) fn unsubscribe(
+        &self,
+        subscription: &Arc<Subscription>,
+        registered: Option<RegisteredListener>,
+    ) {
         self.core.files.subscriptions.remove(subscription);
+        if let Some(registered) = registered {
+            self.core.listeners.remove(Durability::Memory, registered);
+        }
+    }
+
+    /// The place from which on the log's files stay, where packets from this place on are needed: an earlier one if files stay for
+    /// cursors.
+    pub(crate) fn kept_from(&self, needed: Lsn) -> Lsn {
+        let files = &self.core.files;
+        let oldest = if files.subscriptions.is_any() { files.oldest_place() } else { None };
+        oldest.map_or(needed, |oldest| oldest.min(needed))
+    }
+
+    /// Whether anything waits for a place at this level.
+    #[cfg(test)]
+    pub(super) fn has_listeners(&self, durability: Durability) -> bool {
+        self.core.listeners.wait_for(durability)
+    }
+
+    /// Where the log ends now.
+    pub(super) fn end(&self) -> LogPoint {
+        self.core.gatherer.lock().end()
+    }
+
+    /// Whether the log is closed, and everything that it will ever have is on the disk.
+    pub(super) fn has_ended(&self) -> bool {
+        self.core.ended.load(Ordering::SeqCst)
     }
 
     /// The position up to which the ring is filled.
@@ -714,6 +750,7 @@ impl Log {
             let _ = thread.join();
         }
         let synced = self.core.sync();
+        self.core.ended.store(true, Ordering::SeqCst);
         self.core.waker_threads.close();
         synced
     }

@@ -129,7 +129,7 @@ impl RingFiller {
         let start = unsafe { self.ring.map.as_ptr().add(PAGE + self.offset as usize) };
         // SAFETY: the range lies between filled and released + bytes, which only grows: the drainer reads only before
         // filled and at or past released, readers of an earlier process are gone, and this is the only filler, borrowed
-        // mutably.
+        // mutably. `RingView::copy` reads words here, atomically, and does not look at what it may have read meanwhile.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
@@ -143,6 +143,8 @@ impl RingFiller {
         }
         self.ring.map.as_words()[GATHERED].store(self.position, Ordering::Release);
         self.ring.filled.store(self.position, Ordering::SeqCst);
+        // What is written into the next window comes behind it, for those who copy the ring.
+        fence(Ordering::Release);
     }
 }
 
@@ -220,11 +222,11 @@ impl RingView {
         self.ring.released.load(Ordering::SeqCst)
     }
 
-    /// Copies out the bytes of whole blocks, whose ends are 8-aligned. False: they were never here, have been filled again, or may have
-    /// been while they were copied.
+    /// Copies out the bytes of whole blocks, whose ends are 8-aligned. Returns false if they are not in the ring, or may have been
+    /// overwritten during the copy.
     pub(crate) fn copy(&self, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
         let (bytes, words) = (self.ring.bytes, self.ring.map.as_words());
-        // The filler may have begun one block behind what is filled, but only where the ring is released.
+        // The filler writes no further than one block behind what is filled, and only where the ring is released.
         let is_there = || from >= self.released() || from + bytes >= self.filled() + BLOCK_MAX as u64;
         out.clear();
         if from < self.ring.start || !is_there() {

@@ -1,19 +1,17 @@
-//! [`Subscriptions`]: which log files stay for those who read the log behind its writer.
+//! [`Subscriptions`]: which log files stay for log cursors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// What a reader of the log still needs of it.
+/// What a cursor still needs of the log.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// It has everything before this.
+    /// Its reader has everything before this.
     position: AtomicU64,
-    /// So many bytes of log stay for it at most.
+    /// So many bytes before the log's end stay for it at most.
     bytes_max: u64,
-    /// Whether it was further behind than that: nothing stays for it any more.
-    is_cut: AtomicBool,
 }
 
 /// The subscriptions of a log.
@@ -27,18 +25,12 @@ impl Subscription {
     pub(crate) fn advance(&self, position: u64) {
         self.position.fetch_max(position, Ordering::SeqCst);
     }
-
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::SeqCst)
-    }
 }
 
 impl Subscriptions {
-    /// From now on the log from this position on stays, at most so many bytes of it.
+    /// From now on the log from this position on stays, as long as that is at most so many bytes.
     pub(super) fn add(&self, position: u64, bytes_max: u64) -> Arc<Subscription> {
-        let subscription =
-            Subscription { position: AtomicU64::new(position), bytes_max, is_cut: AtomicBool::new(false) };
-        let subscription = Arc::new(subscription);
+        let subscription = Arc::new(Subscription { position: AtomicU64::new(position), bytes_max });
         self.all.lock().push(subscription.clone());
         subscription
     }
@@ -47,20 +39,16 @@ impl Subscriptions {
         self.all.lock().retain(|other| !Arc::ptr_eq(other, subscription));
     }
 
-    /// Cuts those that need more of a log that ends here than their bound; with `all` every one.
-    pub(super) fn cut(&self, end: u64, all: bool) {
-        for subscription in &*self.all.lock() {
-            let behind = end.saturating_sub(subscription.position.load(Ordering::SeqCst));
-            if all || behind > subscription.bytes_max {
-                subscription.is_cut.store(true, Ordering::SeqCst);
-            }
-        }
+    /// Whether there is any.
+    pub(super) fn is_any(&self) -> bool {
+        !self.all.lock().is_empty()
     }
 
-    /// The log from this position on stays.
-    pub(super) fn needed_from(&self) -> u64 {
-        let all = self.all.lock();
-        let live = all.iter().filter(|subscription| !subscription.is_cut());
-        live.map(|subscription| subscription.position.load(Ordering::SeqCst)).min().unwrap_or(u64::MAX)
+    /// Whether a file that ends at `file_end` stays for one of them, in a log that ends at `log_end`.
+    pub(super) fn keep(&self, file_end: u64, log_end: u64) -> bool {
+        self.all.lock().iter().any(|subscription| {
+            let position = subscription.position.load(Ordering::SeqCst);
+            position < file_end && log_end.saturating_sub(position) <= subscription.bytes_max
+        })
     }
 }

@@ -143,6 +143,19 @@ impl Listeners {
         found.is_ok()
     }
 
+    /// Takes one off that was added, if it still waits. It is not woken.
+    pub(super) fn remove(&self, durability: Durability, registered: RegisteredListener) {
+        let level = self.level(durability);
+        let mut waiting = level.waiting.lock();
+        let found = waiting.listeners.binary_search_by_key(&registered.0, |waiting| waiting.number);
+        let removed = found.ok().map(|at| waiting.listeners.remove(at));
+        if removed.is_some() {
+            level.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        // It is dropped with nothing held (W1).
+        drop(waiting);
+    }
+
     /// Takes off the listeners whose places `have_passed`. Foreign ones go to their thread; the caller runs the
     /// engine's own ones, or hands them over.
     pub(super) fn take(

@@ -184,7 +184,7 @@ impl CheckpointSource for Source {
             .map_err(|error| self.core.commits.log.failure().unwrap_or(error))
     }
 
-    fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
+    fn free_log_but(&self, needed: LogNeeded) -> Result<Option<Lsn>> {
         // The archive takes load files before the log that names them. While it takes nothing, no file is freed; the
         // reason is in the metrics.
         if let Some(archiver) = self.core.commits.log.archiver()
@@ -192,10 +192,11 @@ impl CheckpointSource for Source {
                 .note(archive_loads(&self.core, archiver, |load| !load.is_needed_from(needed.from)))
                 .is_err()
         {
-            return Ok(false);
+            return Ok(None);
         }
-        self.core.commits.log.free_all_but(needed)?;
-        Ok(true)
+        let log = &self.core.commits.log;
+        log.free_all_but(needed)?;
+        Ok(Some(log.kept_from(needed.from)))
     }
 
     fn leave_room(&self, is_left: bool) {

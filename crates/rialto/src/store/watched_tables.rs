@@ -1,7 +1,7 @@
 //! [`WatchedTables`]: which rows commits change in a table that is copied while it is used.
 //!
-//! Invariant: **a commit that changes rows of a watched table notes their keys before it releases its locks on them.** So whoever
-//! watches a table, and then locks a row to read it, has read what every commit has made of the row that did not note its key.
+//! Invariant: **a commit that changes rows of a watched table notes their keys before it releases its locks on them.** A reader that
+//! starts watching and then locks a row sees the effect of every commit whose key is not noted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +50,8 @@ impl WatchedTables {
     /// Whether any table is watched.
     #[inline(always)]
     pub fn is_any(&self) -> bool {
-        // Whoever begins to watch locks rows afterwards, and so does whoever changes them, before this: the locks order it.
+        // Relaxed is enough: a committer reads the count while it holds its locks on rows, and a watcher locks rows only after it has
+        // set the count, so the locks order the two.
         self.count.load(Ordering::Relaxed) != 0
     }
 

@@ -1,4 +1,4 @@
-//! [`LongWork`]: says how far a definition has come that takes long.
+//! [`LongWork`]: reports the progress of a long definition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::io::Moment;
 const FIRST: Duration = Duration::from_secs(2);
 /// The time from one line to the next.
 const EVERY: Duration = Duration::from_secs(10);
-/// The clock is read once for so many rows.
-const ROWS_PER_LOOK: u64 = 256;
+/// The clock is sampled once for so many rows.
+const ROWS_PER_SAMPLE: u64 = 256;
 
-/// The rows that a definition goes through, and how many of them it has behind it. Lines about that go to
+/// The rows that a definition goes through, and how many of them are done. Lines about that go to
 /// [`Options::progress`](crate::Options::progress): the first after two seconds, then one each ten, and one at the end.
 pub(crate) struct LongWork {
     core: Arc<Core>,
@@ -22,7 +22,7 @@ pub(crate) struct LongWork {
     what: String,
     total: u64,
     done: u64,
-    next_look: u64,
+    next_sample: u64,
     began: Moment,
     /// How long after the begin the next line is due.
     next_line: Duration,
@@ -31,15 +31,15 @@ pub(crate) struct LongWork {
 impl LongWork {
     pub fn begin(core: &Arc<Core>, what: String, total: u64) -> LongWork {
         let (core, began) = (core.clone(), core.clock.now());
-        LongWork { core, what, total, done: 0, next_look: ROWS_PER_LOOK, began, next_line: FIRST }
+        LongWork { core, what, total, done: 0, next_sample: ROWS_PER_SAMPLE, began, next_line: FIRST }
     }
 
     /// Counts rows that are done.
     pub fn step(&mut self, rows: u64) {
         self.done += rows;
-        if self.done >= self.next_look {
-            self.next_look = self.done + ROWS_PER_LOOK;
-            self.look();
+        if self.done >= self.next_sample {
+            self.next_sample = self.done + ROWS_PER_SAMPLE;
+            self.sample();
         }
     }
 
@@ -51,7 +51,7 @@ impl LongWork {
         }
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let taken = Duration::from_nanos(self.core.clock.now().ns_since(self.began));
         if self.core.defaults.progress.is_none() || taken < self.next_line {
             return;

@@ -13,9 +13,9 @@
 //!   has changed it. The last read is under the table's lock.
 //! - **Redo makes the same rows**: the load file has all that was copied before it, the packet all after it, in order.
 //!
-//! A unique key may be in the way while rows are behind: of two rows that exchange their keys, one may be copied first. The row
-//! that came second is behind, then. Once all rows that are behind leave the copy before the first of them comes back, none is in the way:
-//! so it is done at the end.
+//! Unique keys may collide in the copy while rows are behind: of two rows that exchange their keys, one may be copied first. The
+//! second row is then noted as changed. Under the table's lock all noted rows are removed from the copy before any is inserted again,
+//! so their unique keys cannot collide.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) enum Finished {
 }
 
 impl TableMove {
-    /// Begins to move a table of at least [`ROWS_MIN`] rows. `None`: there is nothing to gain, it is moved under its lock.
+    /// Begins to move a table of at least [`ROWS_MIN`] rows. `None`: it is moved under its lock, or there already.
     pub fn begin(
         tx: &mut Transaction<'static>,
         table: &Table,
@@ -119,7 +119,7 @@ impl TableMove {
     }
 }
 
-/// A move that comes to nothing gives its memory or pages back, and removes its file. Its transaction still has to be aborted.
+/// A move that fails gives its memory or pages back, and removes its file. Its transaction still has to be aborted.
 impl Drop for TableMove {
     fn drop(&mut self) {
         if self.is_given {
@@ -175,7 +175,7 @@ impl Context {
             return Ok(None);
         }
         self.check_write()?;
-        // Under an identifier of its own it is no version of the table: it is locked, and found, by itself.
+        // The copy has its own table identifier, so that locks and look-ups do not confuse it with the table.
         (description.id, description.heap) = (TableId(catalog.new_id()?), HeapId(catalog.new_id()?));
         description.residence = residence;
         let fresh = Arc::new(self.build_empty(&description)?);

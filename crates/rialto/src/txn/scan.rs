@@ -70,6 +70,10 @@ pub(super) enum Reads {
     Entries,
 }
 
+/// What a scan calls with its rows. Debug builds compile one scan for all of them.
+#[cfg(debug_assertions)]
+type RowVisitor<'v> = dyn FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>> + 'v;
+
 /// How a scan locks the rows that entries lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowLocks {
@@ -332,6 +336,8 @@ impl Transaction<'_> {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        #[cfg(debug_assertions)]
+        let mut visit: &mut RowVisitor<'_> = &mut visit;
         self.operate(|context| context.scan_with_scratch(table, None, scan, Reads::Rows, &mut visit))
     }
 
@@ -349,6 +355,8 @@ impl Transaction<'_> {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        #[cfg(debug_assertions)]
+        let mut visit: &mut RowVisitor<'_> = &mut visit;
         self.operate(|context| context.scan_with_scratch(table, Some(schema), scan, Reads::Rows, &mut visit))
     }
 }

@@ -217,7 +217,7 @@ impl Transaction<'_> {
         Canceller { cancellation: context.cancellation.clone(), core: context.core.clone() }
     }
 
-    /// From now on this canceller cancels the transaction, and no other one.
+    /// Replaces the transaction's canceller by this one.
     pub(crate) fn follow(&mut self, canceller: &Canceller) {
         let context = self.context();
         context.cancellation = canceller.cancellation.clone();

@@ -181,7 +181,12 @@ fn a_table_that_is_redefined_while_it_moves_moves_as_it_is_then() {
             contents(&db)
         });
         match (moved, is_left) {
-            (Ok(()), true) => assert_eq!(db.table(NAME).unwrap().residence(), Residence::Disk, "{what}"),
+            (Ok(()), true) => {
+                let moved = db.table(NAME).unwrap();
+                assert_eq!(moved.residence(), Residence::Disk, "{what}");
+                let has_index = moved.schema().indexes().iter().any(|index| index.name == "by_both");
+                assert_eq!(has_index, what == "an index", "{what}");
+            }
             (Err(Error::NoSuchTable { table }), false) => assert_eq!(table, NAME),
             (moved, _) => panic!("{what}: {moved:?}"),
         }
@@ -224,7 +229,7 @@ fn a_move_that_comes_to_nothing_leaves_nothing() {
     assert_eq!(moved, Err(Error::Cancelled));
     unchanged("cancelled at its file");
 
-    // It waits for the lock on a row, and after that for the one on the table.
+    // It waits for the lock on a row.
     let table = db.table(NAME).unwrap();
     let mut other = db.begin().unwrap();
     assert!(other.update(&table, 5_700, &[(1, Value::Int4(-1))]).unwrap());
@@ -239,7 +244,22 @@ fn a_move_that_comes_to_nothing_leaves_nothing() {
         assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
     });
     other.abort().unwrap();
-    unchanged("cancelled while it waits");
+    unchanged("cancelled while it waits for a row");
+    // It reads beside one that reads, and then waits for the lock on the table.
+    let mut other = db.begin().unwrap();
+    assert!(other.get(&table, 5_700).unwrap().is_some());
+    let (options, canceller) = by_canceller();
+    std::thread::scope(|scope| {
+        let moving = scope.spawn(|| db.set_residence_with(NAME, Residence::Memory, &options));
+        while db.lock_waits().is_empty() {
+            assert!(!moving.is_finished());
+            std::thread::yield_now();
+        }
+        canceller.cancel();
+        assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
+    });
+    other.abort().unwrap();
+    unchanged("cancelled while it waits for the table");
 
     disk.fail(FaultKind::Write, "load-", 1);
     let moved = db.set_residence(NAME, Residence::Memory);
@@ -363,6 +383,76 @@ fn a_move_ends_beside_a_load_that_does_not() {
     assert_eq!(contents(&db)[NAME].len(), STILL_ROWS as usize);
 }
 
+/// More rows change while the load file is written than are left for the table's lock: they are copied again before it, and logged.
+#[test]
+fn rows_that_change_behind_the_load_file_are_copied_again() {
+    for from in [Residence::Memory, Residence::Disk] {
+        let disk = FaultyDisk::new(17);
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        let mut model = filled(&db, from);
+        let load_files = || {
+            let names = rialto::io::Disk::list(&*disk).unwrap();
+            names.into_iter().filter(|name| name.starts_with("load-")).count()
+        };
+        let before = load_files();
+        let table = db.table(NAME).unwrap();
+        let (moved, ()) = amid_a_move(&disk, &db, other(from), &MoveOptions::default(), || {
+            // All rows, with the unique codes of pairs exchanged.
+            for id in (5_000..5_000 + STILL_ROWS).step_by(2) {
+                let exchange = |tx: &mut Transaction<'_>| {
+                    for (id, code) in [(id, -1), (id + 1, id), (id, id + 1)] {
+                        let changes = [(2, Value::Int4(code)), (3, Value::Text("z".to_owned()))];
+                        assert!(tx.update(&table, id, &changes)?);
+                    }
+                    Ok(())
+                };
+                db.transact(exchange).unwrap();
+            }
+        });
+        moved.unwrap();
+        for (id, row) in model.get_mut(NAME).unwrap() {
+            (row.1, row.2) = (id ^ 1, "z".to_owned());
+        }
+        assert_eq!(load_files(), before + 1, "it was not moved under its lock");
+        assert_same(&contents(&db), &model, &format!("moved from {from}"));
+        disk.crash();
+        drop((db, table));
+        let db = Database::open_on(disk.restart(), quiet()).unwrap();
+        assert_same(&contents(&db), &model, &format!("moved from {from}, opened"));
+    }
+}
+
+/// Rows that were copied before the move waits for another one change meanwhile.
+#[test]
+fn rows_that_change_while_others_are_copied_are_copied_again() {
+    for from in [Residence::Memory, Residence::Disk] {
+        let db = Database::open_on(rialto::io::MemoryDisk::new(), quiet()).unwrap();
+        let mut model = filled(&db, from);
+        let rows = model.get_mut(NAME).unwrap();
+        let table = db.table(NAME).unwrap();
+        let mut holder = db.begin().unwrap();
+        assert!(holder.update(&table, 5_700, &[(1, Value::Int4(-1))]).unwrap());
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| db.set_residence(NAME, other(from)));
+            while db.lock_waits().is_empty() {
+                assert!(!moving.is_finished());
+                std::thread::yield_now();
+            }
+            db.transact(|tx| {
+                assert!(tx.update(&table, 5_001, &[(1, Value::Int4(-2))])? && tx.delete(&table, 5_002)?);
+                tx.insert(&table, &row(4_999))
+            })
+            .unwrap();
+            holder.commit().unwrap();
+            moving.join().unwrap().unwrap();
+        });
+        (rows.get_mut(&5_700).unwrap().0, rows.get_mut(&5_001).unwrap().0) = (-1, -2);
+        rows.remove(&5_002);
+        rows.insert(4_999, (4, 4_999, "y".to_owned()));
+        assert_same(&contents(&db), &model, &format!("moved from {from}"));
+    }
+}
+
 /// Rows without a key move with their numbers.
 #[test]
 fn a_table_without_a_key_moves_while_rows_come_and_go() {
@@ -479,19 +569,32 @@ fn the_error_of_a_move_waits_for_what_it_rests_on() {
 /// Code of others that panics amid a move leaves nothing of it.
 #[test]
 fn a_disk_that_panics_leaves_nothing_of_a_move() {
-    let disk = HookedDisk::new(rialto::io::MemoryDisk::new());
-    let db = Database::open_on(disk.clone(), quiet()).unwrap();
-    let model = filled(&db, Residence::Disk);
-    let used = db.metrics().memory_used;
-    disk.before(|file: &str, _: About| assert!(!file.starts_with("load-"), "the test's own panic"));
-    let moved =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.set_residence(NAME, Residence::Memory)));
-    assert!(moved.is_err());
-    disk.unhook();
-    assert!(db.metrics().memory_used <= used);
-    let names = rialto::io::Disk::list(&*disk).unwrap();
-    assert!(!names.iter().any(|name| name.starts_with("load-")), "{names:?}");
-    assert_same(&contents(&db), &model, "after a panic");
-    db.set_residence(NAME, Residence::Memory).unwrap();
-    assert_same(&contents(&db), &model, "moved after a panic");
+    for from in [Residence::Disk, Residence::Memory] {
+        let disk = HookedDisk::new(rialto::io::MemoryDisk::new());
+        let db = Database::open_on(disk.clone(), quiet()).unwrap();
+        let model = filled(&db, from);
+        db.checkpoint().unwrap();
+        let load_files = || {
+            let names = rialto::io::Disk::list(&*disk).unwrap();
+            names.into_iter().filter(|name| name.starts_with("load-")).count()
+        };
+        let before = (db.metrics().memory_used, db.metrics().pages.pages, load_files());
+        disk.before(|file: &str, _: About| assert!(!file.starts_with("load-"), "the test's own panic"));
+        let moving = std::panic::AssertUnwindSafe(|| db.set_residence(NAME, other(from)));
+        assert!(std::panic::catch_unwind(moving).is_err());
+        disk.unhook();
+        let mut model = model;
+        for checkpoint in 0..3 {
+            // A checkpoint has to have something to write. Each frees what the one before it needed.
+            let table = db.table(NAME).unwrap();
+            db.transact(|tx| tx.update(&table, 5_001, &[(1, Value::Int4(checkpoint))]).map(drop)).unwrap();
+            model.get_mut(NAME).unwrap().get_mut(&5_001).unwrap().0 = checkpoint;
+            db.checkpoint().unwrap();
+        }
+        assert!(db.metrics().memory_used <= before.0, "moved from {from}");
+        assert_eq!((db.metrics().pages.pages, load_files()), (before.1, before.2), "moved from {from}");
+        assert_same(&contents(&db), &model, "after a panic");
+        db.set_residence(NAME, other(from)).unwrap();
+        assert_same(&contents(&db), &model, "moved after a panic");
+    }
 }

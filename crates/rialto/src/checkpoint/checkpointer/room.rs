@@ -81,12 +81,10 @@ impl Checkpointer {
 
     /// Frees the log that a checkpoint does not need, and the files of bulk loads that only this log names.
     pub(super) fn free_all_but(&self, log: LogNeeded) -> Result<()> {
-        if !self.source.free_log_but(log)? {
-            return Ok(());
-        }
+        let Some(kept_from) = self.source.free_log_but(log)? else { return Ok(()) };
         let mut unneeded = Vec::new();
         self.source.loads().lock().retain(|load| {
-            let needed = load.is_needed_from(log.from);
+            let needed = load.is_needed_from(kept_from);
             if !needed {
                 unneeded.push(*load);
             }

@@ -277,9 +277,9 @@ impl CheckpointSource for Engine {
         Ok(())
     }
 
-    fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
+    fn free_log_but(&self, needed: LogNeeded) -> Result<Option<Lsn>> {
         self.freed_before.fetch_max(needed.from.0, Ordering::SeqCst);
-        Ok(true)
+        Ok(Some(needed.from))
     }
 
     fn leave_room(&self, _: bool) {}

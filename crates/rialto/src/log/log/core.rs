@@ -45,6 +45,8 @@ pub(crate) struct LogCore {
     pub(super) server_time: ProcessorTime,
     pub(super) marks: Mutex<Marks>,
     pub(super) closed: AtomicBool,
+    /// It is closed, and has written all that it has.
+    pub(super) ended: AtomicBool,
     /// Wakes the transactions that wait for a slot.
     pub(super) freed: Freed,
     /// Called by a transaction that waits for room.
@@ -195,6 +197,10 @@ impl LogCore {
             let (mut group, to, lsn);
             (group, to, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
+            // The group is durable at level 1 already.
+            if unlikely(self.listeners.wait_for(Durability::Memory)) {
+                self.hand_over_listeners(Durability::Memory);
+            }
             match group.write(self.clock()) {
                 Ok(took) => {
                     // Groups complete in their order (I4). This one does not if a group before it failed.

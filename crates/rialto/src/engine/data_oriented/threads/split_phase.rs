@@ -103,7 +103,7 @@ impl Part {
             execution.runs.leave_thread(&here.core.clock);
         }
         let mut finished = FinishedPart { run, actions, ends, failure };
-        // What needs the whole runs again, whatever the others come to.
+        // If an action needs the whole transaction, the transaction runs again whatever the other parts return.
         let failed_at = if finished.needs_whole() { Some(0) } else { finished.failed_at() };
         if let Some(position) = failed_at {
             split.fail(position, here.core);
