@@ -18,9 +18,9 @@ use crate::txn::{Canceller, Transaction};
 const ATTEMPTS_MAX: u32 = 3;
 /// During the copy, changed rows are copied again once this many are noted. With more than this after the last round, the move
 /// takes the table's lock.
-const BEHIND_MAX: usize = 16_384;
+const BEHIND_MAX: usize = if cfg!(test) { 64 } else { 16_384 };
 /// With no more rows behind, the table is locked.
-const BEHIND_AT_LOCK: usize = 1_024;
+const BEHIND_AT_LOCK: usize = if cfg!(test) { 16 } else { 1_024 };
 /// Rounds of copying changed rows again before the lock.
 const ROUNDS_MAX: u32 = 16;
 /// The move takes the table's lock once it has copied this many times the table's rows again.
@@ -233,5 +233,133 @@ impl Moving<'_> {
             done.reply(self.database.core())?;
         }
         Ok(rows)
+    }
+}
+
+/// With few rows for many.
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use crate::io::MemoryDisk;
+    use crate::row::{Column, ColumnType, Value, WhichIndex};
+    use crate::{Checkpointing, Database, Options, Residence, Scan, Table, TableDef};
+
+    const ROWS: i32 = 3_000;
+
+    /// A table of numbers with a unique column.
+    fn numbers(residence: Residence) -> (Database, Table) {
+        let options =
+            Options { checkpoint: Checkpointing::None, memory_bytes: 64 << 20, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+        let definition = TableDef::new("t", columns)
+            .with_primary_key(&["id"])
+            .with_index("by_n", &["n"], true)
+            .with_residence(residence);
+        let table = db.transact(|tx| {
+            let table = tx.create_table(&definition)?;
+            (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id)]))?;
+            Ok(table)
+        });
+        (db, table.unwrap())
+    }
+
+    /// The rows by one of the two indexes.
+    fn rows_by(db: &Database, table: &Table, index: WhichIndex) -> BTreeMap<i32, i32> {
+        let mut rows = BTreeMap::new();
+        db.transact(|tx| {
+            rows.clear();
+            tx.scan(table, &Scan { index, ..Scan::all() }, |_, row| {
+                rows.insert(row.get_i32(0)?, row.get_i32(1)?);
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        rows
+    }
+
+    fn other(residence: Residence) -> Residence {
+        if residence == Residence::Memory { Residence::Disk } else { Residence::Memory }
+    }
+
+    /// While the move waits in the middle of the table, most rows that it has copied change, and some that it has not: those before it are
+    /// copied again before it goes on.
+    #[test]
+    fn rows_behind_are_copied_again_amid_the_copy() {
+        for from in [Residence::Memory, Residence::Disk] {
+            let (db, table) = numbers(from);
+            let mut expected: BTreeMap<i32, i32> = (0..ROWS).map(|id| (id, id)).collect();
+            let mut holder = db.begin().unwrap();
+            assert!(holder.update(&table, 1_500, &[(1, Value::Int4(-1))]).unwrap());
+            expected.insert(1_500, -1);
+            std::thread::scope(|scope| {
+                let moving = scope.spawn(|| db.set_residence("t", other(from)));
+                while db.lock_waits().is_empty() {
+                    assert!(!moving.is_finished());
+                    std::thread::yield_now();
+                }
+                // Numbers go round among three rows each; every third row of some goes, and comes with another number.
+                for id in (0..ROWS - 2).step_by(3).filter(|id| !(1_024..1_800).contains(id)) {
+                    let numbers = [expected[&id], expected[&(id + 1)], expected[&(id + 2)]];
+                    db.transact(|tx| {
+                        tx.delete(&table, id)?;
+                        tx.update(&table, id + 1, &[(1, Value::Int4(numbers[0]))])?;
+                        tx.update(&table, id + 2, &[(1, Value::Int4(numbers[1]))])?;
+                        if id % 2 == 0 {
+                            tx.insert(&table, &[Value::Int4(id), Value::Int4(numbers[2])])?;
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+                    expected.remove(&id);
+                    expected.extend([(id + 1, numbers[0]), (id + 2, numbers[1])]);
+                    if id % 2 == 0 {
+                        expected.insert(id, numbers[2]);
+                    }
+                }
+                holder.commit().unwrap();
+                moving.join().unwrap().unwrap();
+            });
+            assert_eq!(db.table("t").unwrap().residence(), other(from));
+            for index in [WhichIndex::Primary, WhichIndex::Secondary(0)] {
+                assert!(rows_by(&db, &table, index) == expected, "moved from {from}, by {index:?}");
+            }
+        }
+    }
+
+    /// A move of a table whose rows change faster than it copies them comes to its end, and loses nothing.
+    #[test]
+    fn a_table_that_changes_faster_than_it_is_copied_moves_under_its_lock() {
+        let (db, table) = numbers(Residence::Memory);
+        let (is_over, added) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for first in 0..3 {
+                let (db, table, is_over, added) = (&db, &table, &is_over, &added);
+                scope.spawn(move || {
+                    // Each has rows of its own, and keeps their sum in the number of what it has added.
+                    for id in (first..ROWS).step_by(3).cycle() {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let done = db
+                            .transact(|tx| tx.modify(table, id, |row| row.add(1, i64::from(ROWS)).map(drop)));
+                        assert_eq!(done, Ok(true));
+                        added.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for to in [Residence::Disk, Residence::Memory, Residence::Disk] {
+                db.set_residence("t", to).unwrap();
+                assert_eq!(db.table("t").unwrap().residence(), to);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let rows = rows_by(&db, &table, WhichIndex::Primary);
+        assert!(rows_by(&db, &table, WhichIndex::Secondary(0)) == rows);
+        let rounds: i64 = rows.iter().map(|(id, n)| i64::from(n - id) / i64::from(ROWS)).sum();
+        assert_eq!(rounds as u64, added.load(Ordering::Relaxed));
     }
 }

@@ -143,7 +143,7 @@ impl RingFiller {
         }
         self.ring.map.as_words()[GATHERED].store(self.position, Ordering::Release);
         self.ring.filled.store(self.position, Ordering::SeqCst);
-        // What is written into the next window comes behind it, for those who copy the ring.
+        // For readers that copy the ring: bytes of the next window are written after this.
         fence(Ordering::Release);
     }
 }

@@ -81,10 +81,12 @@ fn rows(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::io::{Clock, MemoryDisk, VirtualClock};
-    use crate::{Background, Database, Options};
+    use crate::row::{Column, ColumnType, Value};
+    use crate::{Background, Database, Options, Residence, TableDef};
 
     #[test]
     fn lines_come_after_two_seconds_and_then_each_ten() {
@@ -116,5 +118,56 @@ mod tests {
         ];
         assert_eq!(*lines.lock().unwrap(), expected);
         assert_eq!([0, 1, 999, 1_000].map(rows), ["0 rows", "1 row", "999 rows", "1,000 rows"]);
+    }
+
+    /// The clock runs away meanwhile: each step of the work takes long.
+    #[test]
+    fn index_builds_and_moves_say_how_far_they_have_come() {
+        let (clock, lines) = (Arc::new(VirtualClock::new()), Arc::new(Mutex::new(Vec::<String>::new())));
+        let said = lines.clone();
+        let options = Options {
+            background: Background::Driven,
+            clock: Clock::Virtual(clock.clone()),
+            progress: Some(Arc::new(move |line: &str| said.lock().unwrap().push(line.to_owned()))),
+            ..Options::default()
+        };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+        let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+        db.transact(|tx| {
+            let table = tx.create_table(&definition)?;
+            (0..20_000).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(-id)]))
+        })
+        .unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    clock.advance(Duration::from_secs(1));
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+            let has_said = |what: &str| lines.lock().unwrap().iter().any(|line| line.starts_with(what));
+            let work: [(&str, &dyn Fn()); 2] = [
+                ("building index \"by_n\" of table \"t\": ", &|| {
+                    db.transact(|tx| tx.create_index("t", "by_n", &["n"], true)).unwrap();
+                    db.transact(|tx| tx.drop_index("by_n")).unwrap();
+                }),
+                ("moving table \"t\" to disk: ", &|| {
+                    db.set_residence("t", Residence::Disk).unwrap();
+                    db.set_residence("t", Residence::Memory).unwrap();
+                }),
+            ];
+            for (what, step) in work {
+                for _ in 0..100 {
+                    step();
+                    if has_said(what) {
+                        break;
+                    }
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(work.iter().all(|(what, _)| has_said(what)), "{:?}", lines.lock().unwrap());
+        });
     }
 }
