@@ -295,8 +295,8 @@ impl Database {
     /// files go as if there were no cursor. What stays ends with the cursor, and with the opening.
     ///
     /// # Errors
-    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log ends before
-    /// the point; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None); the error that stopped the log.
+    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log has not gone
+    /// through it; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None); the error that stopped the log.
     pub fn log_cursor(&self, from: Option<LogPoint>, bytes_max: u64) -> Result<LogCursor> {
         self.core().commits.check_logged("a cursor on the log")?;
         let log = &self.core().commits.log;

@@ -87,14 +87,14 @@ impl Log {
     /// it.
     ///
     /// # Errors
-    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log ends before it.
+    /// [`Error::LogTrimmed`] if the log after the point is not there any more; [`Error::LogDiverged`] if the log has not gone through it.
     pub(crate) fn cursor(self: &Arc<Log>, point: LogPoint, bytes_max: u64) -> Result<LogCursor> {
         let end = self.end();
         if point.position > end.position || point.position == end.position && point.checksum != end.checksum {
             return Err(Error::LogDiverged { position: point.position.0, checksum: point.checksum });
         }
         let subscription = self.subscribe(point.position.0, bytes_max)?;
-        Ok(LogCursor {
+        let mut cursor = LogCursor {
             log: self.clone(),
             subscription,
             point,
@@ -103,7 +103,13 @@ impl Log {
             bytes: Vec::new(),
             more: Arc::default(),
             registered: None,
-        })
+        };
+        if point.position < end.position {
+            // Told now, and not when its reader asks for blocks.
+            cursor.read_and_verify(point.position.0, 1)?;
+            cursor.bytes_from_files = 0;
+        }
+        Ok(cursor)
     }
 }
 
@@ -213,16 +219,13 @@ impl LogCursor {
                 break;
             }
             let Some(file) = self.log.file_at(point.position.0) else { return Err(self.trimmed()) };
-            let Some((header, checksum)) = block::verify(&self.bytes[at..at + length], file.seed) else {
+            let found = block::verify(&self.bytes[at..at + length], file.seed);
+            let is_next = |(header, _): &(block::BlockHeader, u64)| {
+                header.previous == point.checksum && header.first_lsn == point.lsn.0 + 1
+            };
+            let Some((header, checksum)) = found.filter(is_next) else {
                 return Err(self.broken(&file, point));
             };
-            let is_next = header.previous == point.checksum && header.first_lsn == point.lsn.0 + 1;
-            if !is_next && at == 0 && !self.has_begun {
-                return Err(Error::LogDiverged { position: point.position.0, checksum: point.checksum });
-            }
-            if !is_next {
-                return Err(self.broken(&file, point));
-            }
             at += length;
             point = LogPoint {
                 lsn: Lsn(header.first_lsn - 1 + u64::from(header.packets)),
@@ -237,7 +240,11 @@ impl LogCursor {
         }
     }
 
+    /// No block follows this point. If the cursor has given none yet, the log has not gone through it.
     fn broken(&self, file: &super::log_file::LogFile, point: LogPoint) -> Error {
+        if point == self.point && !self.has_begun {
+            return Error::LogDiverged { position: point.position.0, checksum: point.checksum };
+        }
         let offset = file.offset(point.position.0);
         let what = format!("expected a block that follows {point}");
         Error::Corrupt { file: files::name(file.sequence), offset, what }

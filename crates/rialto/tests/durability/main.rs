@@ -9,6 +9,7 @@ mod driven;
 mod group_commit;
 mod hung_disk;
 mod interleavings;
+mod log_cursor;
 mod logging;
 mod page_space;
 mod random_hangs;
