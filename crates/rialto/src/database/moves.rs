@@ -236,7 +236,7 @@ impl Moving<'_> {
     }
 }
 
-/// With few rows for many.
+/// Their bounds are small, so that a table of few rows passes them.
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! [`Log`]: the log's interface to the engine.
 
 mod core;
+mod reading;
 mod room;
 
 use std::fmt;
@@ -16,10 +17,8 @@ use super::archive::Archiver;
 use super::freed::Freed;
 use super::gather::{Gathered, cost, longest_within};
 use super::line::Line;
-use super::log_file::LogFile;
 use super::open::Parts;
 use super::packet::{PacketHome, PacketSlot, PoolOwner};
-use super::subscriptions::Subscription;
 use super::sync::System;
 use super::turn::Writer;
 use super::wakers::{Listener, Listeners, RegisteredListener, WakerThreads};
@@ -31,7 +30,7 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::io::{Clock, FOR_EVER, File};
+use crate::io::{Clock, FOR_EVER};
 use crate::log::log::core::LogCore;
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
@@ -427,26 +426,6 @@ impl Log {
         None
     }
 
-    /// Has a listener woken when this place, which no packet may have yet, is durable; in the place of the one that was registered, if
-    /// that still waits.
-    pub(super) fn listen(
-        &self,
-        lsn: Lsn,
-        durability: Durability,
-        listener: impl Fn() -> Listener,
-        registered: &mut Option<RegisteredListener>,
-    ) {
-        let core = &*self.core;
-        if !registered.is_some_and(|earlier| core.listeners.replace(durability, earlier, listener())) {
-            *registered = Some(core.listeners.add(lsn, durability, listener()));
-        }
-        // A thread that advances a position from here on sees this listener; this thread sees what was advanced before.
-        if core.is_done(lsn, durability).is_some() {
-            core.hand_over_listeners(durability);
-        }
-        core.waker_threads.wake_here();
-    }
-
     /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in
     /// [`Log::register`].
     pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener, lingers: bool) {
@@ -556,76 +535,6 @@ impl Log {
         };
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
-    }
-
-    pub(super) fn subscribe(&self, position: u64, bytes_max: u64) -> Result<Arc<Subscription>> {
-        let subscription = self.core.files.subscribe(position, bytes_max);
-        subscription.ok_or_else(|| Error::LogTrimmed { position, oldest: self.oldest_position() })
-    }
-
-    /// Ends a cursor.
-    pub(super) fn unsubscribe(
-        &self,
-        subscription: &Arc<Subscription>,
-        registered: Option<RegisteredListener>,
-    ) {
-        self.core.files.subscriptions.remove(subscription);
-        if let Some(registered) = registered {
-            self.core.listeners.remove(Durability::Memory, registered);
-        }
-    }
-
-    /// The place from which on the log's files stay, where packets from this place on are needed: an earlier one if files stay for
-    /// cursors.
-    pub(crate) fn kept_from(&self, needed: Lsn) -> Lsn {
-        let files = &self.core.files;
-        let oldest = if files.subscriptions.is_any() { files.oldest_place() } else { None };
-        oldest.map_or(needed, |oldest| oldest.min(needed))
-    }
-
-    /// Whether anything waits for a place at this level.
-    #[cfg(test)]
-    pub(super) fn has_listeners(&self, durability: Durability) -> bool {
-        self.core.listeners.wait_for(durability)
-    }
-
-    /// Where the log ends now.
-    pub(super) fn end(&self) -> LogPoint {
-        self.core.gatherer.lock().end()
-    }
-
-    /// Whether the log is closed, and everything that it will ever have is on the disk.
-    pub(super) fn has_ended(&self) -> bool {
-        self.core.ended.load(Ordering::SeqCst)
-    }
-
-    /// The position up to which the ring is filled.
-    pub(super) fn filled(&self) -> u64 {
-        self.core.ring.filled()
-    }
-
-    /// The position up to which the log is on the disk.
-    pub(super) fn released(&self) -> u64 {
-        self.core.ring.released()
-    }
-
-    /// As [`RingView::copy`](super::ring::RingView::copy).
-    pub(super) fn copy_from_ring(&self, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
-        self.core.ring.copy(from, to, out)
-    }
-
-    /// The log file that holds this position.
-    pub(super) fn file_at(&self, position: u64) -> Option<Arc<LogFile>> {
-        self.core.files.at(position)
-    }
-
-    pub(super) fn open_to_read(&self, file: &LogFile) -> Result<Arc<dyn File>> {
-        Ok(self.core.files.open_to_read(file)?)
-    }
-
-    /// The oldest position that is still in the log's files.
-    pub(super) fn oldest_position(&self) -> u64 {
-        self.core.files.extent().0
     }
 
     /// A checkpoint begins, or has ended: on a disk that was full, room goes to the checkpoint before it goes to the

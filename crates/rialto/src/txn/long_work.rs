@@ -88,8 +88,8 @@ mod tests {
     use crate::row::{Column, ColumnType, Value};
     use crate::{Background, Database, Options, Residence, TableDef};
 
-    #[test]
-    fn lines_come_after_two_seconds_and_then_each_ten() {
+    /// A database on a virtual clock, and the lines that it tells.
+    fn opened() -> (Database, Arc<VirtualClock>, Arc<Mutex<Vec<String>>>) {
         let (clock, lines) = (Arc::new(VirtualClock::new()), Arc::new(Mutex::new(Vec::new())));
         let said = lines.clone();
         let options = Options {
@@ -99,6 +99,12 @@ mod tests {
             ..Options::default()
         };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        (db, clock, lines)
+    }
+
+    #[test]
+    fn lines_come_after_two_seconds_and_then_each_ten() {
+        let (db, clock, lines) = opened();
         let begin = || LongWork::begin(db.core(), "copying".to_owned(), 2_000_000);
         let mut short = begin();
         short.step(2_000_000);
@@ -123,15 +129,7 @@ mod tests {
     /// The clock runs away meanwhile: each step of the work takes long.
     #[test]
     fn index_builds_and_moves_say_how_far_they_have_come() {
-        let (clock, lines) = (Arc::new(VirtualClock::new()), Arc::new(Mutex::new(Vec::<String>::new())));
-        let said = lines.clone();
-        let options = Options {
-            background: Background::Driven,
-            clock: Clock::Virtual(clock.clone()),
-            progress: Some(Arc::new(move |line: &str| said.lock().unwrap().push(line.to_owned()))),
-            ..Options::default()
-        };
-        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let (db, clock, lines) = opened();
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
         let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
         db.transact(|tx| {

@@ -229,35 +229,29 @@ fn a_move_that_comes_to_nothing_leaves_nothing() {
     assert_eq!(moved, Err(Error::Cancelled));
     unchanged("cancelled at its file");
 
+    let cancelled_while_it_waits = || {
+        let (options, canceller) = by_canceller();
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| db.set_residence_with(NAME, Residence::Memory, &options));
+            while db.lock_waits().is_empty() {
+                assert!(!moving.is_finished());
+                std::thread::yield_now();
+            }
+            canceller.cancel();
+            assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
+        });
+    };
     // It waits for the lock on a row.
     let table = db.table(NAME).unwrap();
     let mut other = db.begin().unwrap();
     assert!(other.update(&table, 5_700, &[(1, Value::Int4(-1))]).unwrap());
-    let (options, canceller) = by_canceller();
-    std::thread::scope(|scope| {
-        let moving = scope.spawn(|| db.set_residence_with(NAME, Residence::Memory, &options));
-        while db.lock_waits().is_empty() {
-            assert!(!moving.is_finished());
-            std::thread::yield_now();
-        }
-        canceller.cancel();
-        assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
-    });
+    cancelled_while_it_waits();
     other.abort().unwrap();
     unchanged("cancelled while it waits for a row");
     // It reads beside one that reads, and then waits for the lock on the table.
     let mut other = db.begin().unwrap();
     assert!(other.get(&table, 5_700).unwrap().is_some());
-    let (options, canceller) = by_canceller();
-    std::thread::scope(|scope| {
-        let moving = scope.spawn(|| db.set_residence_with(NAME, Residence::Memory, &options));
-        while db.lock_waits().is_empty() {
-            assert!(!moving.is_finished());
-            std::thread::yield_now();
-        }
-        canceller.cancel();
-        assert_eq!(moving.join().unwrap(), Err(Error::Cancelled));
-    });
+    cancelled_while_it_waits();
     other.abort().unwrap();
     unchanged("cancelled while it waits for the table");
 

@@ -10,6 +10,19 @@ fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
     try_run(session, sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
+/// A database under TSTE whose cache has room for a quarter of its table.
+fn with_a_small_cache() -> Database {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        cache_bytes: 4 << 20,
+        page_bytes: 4_096,
+        checkpoint: Checkpointing::None,
+        two_stage: TwoStage::Tste,
+        ..Options::default()
+    };
+    Database::open_on(MemoryDisk::new(), options).unwrap()
+}
+
 #[test]
 fn a_transaction_uses_tables_on_disk_and_in_memory() {
     let mut session = Session::new(database(), "someone", "here");
@@ -96,15 +109,7 @@ fn a_table_is_filled_indexed_and_moved() {
 /// Statements have stages: alone, and in blocks. What they read under locks they have read ahead.
 #[test]
 fn statements_on_tables_on_disk_read_their_pages_before_they_lock() {
-    let options = Options {
-        memory_bytes: 64 << 20,
-        cache_bytes: 4 << 20,
-        page_bytes: 4_096,
-        checkpoint: Checkpointing::None,
-        two_stage: TwoStage::Tste,
-        ..Options::default()
-    };
-    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let database = with_a_small_cache();
     let mut session = Session::new(database.clone(), "someone", "here");
     run(&mut session, "create table old (id int primary key, part int, what text) with (residence = 'disk')");
     for from in (0..16_000).step_by(500) {
@@ -172,15 +177,7 @@ fn statements_have_accounts_by_their_kind_and_table() {
 /// COPY reads the pages of its rows ahead, some rows at a time. The first line with an error is the one that is told.
 #[test]
 fn copy_reads_ahead_and_tells_the_first_wrong_line() {
-    let options = Options {
-        memory_bytes: 64 << 20,
-        cache_bytes: 4 << 20,
-        page_bytes: 4_096,
-        checkpoint: Checkpointing::None,
-        two_stage: TwoStage::Tste,
-        ..Options::default()
-    };
-    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let database = with_a_small_cache();
     let mut session = Session::new(database.clone(), "someone", "here");
     run(&mut session, "create table old (id int primary key, what text) with (residence = 'disk')");
     let text = "x".repeat(1_000);
