@@ -63,7 +63,7 @@ impl Log {
         self.core.ring.released()
     }
 
-    /// As [`RingView::copy`](super::ring::RingView::copy).
+    /// As [`RingView::copy`](crate::log::ring::RingView::copy).
     pub(in crate::log) fn copy_from_ring(&self, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
         self.core.ring.copy(from, to, out)
     }
