@@ -307,6 +307,11 @@ pub enum Error {
         /// What ran out, and what to do.
         reason: String,
     },
+    /// The database follows the log of another one. SQLSTATE 25006.
+    #[error(
+        "this database follows the log of another one and takes no writes: write there, or end the following first (Follower::lead)"
+    )]
+    Following,
     /// A reader of the log is further behind than the log keeps. SQLSTATE XX000.
     #[error(
         "the log from position {position} on is needed, and the oldest that is there begins at {oldest}: begin again from a copy of \
@@ -453,6 +458,7 @@ impl Error {
             | Error::TooManyPackets { .. }
             | Error::LogTooSmall { .. }
             | Error::LogFull { .. }
+            | Error::Following
             | Error::LogTrimmed { .. }
             | Error::LogDiverged { .. }
             | Error::ReadOnly

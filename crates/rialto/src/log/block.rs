@@ -39,7 +39,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::PAGE;
+use super::{LogPoint, LogPosition, PAGE};
 use crate::ids::Lsn;
 
 /// Bytes of a block before its payload.
@@ -195,6 +195,18 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(BlockHeader, u64)> {
             | u64::from(u32_at(block, 60)),
     };
     Some((header, checksum))
+}
+
+/// As [`verify`], of a block that has to follow a point; gives where it ends, too.
+pub(crate) fn verify_next(block: &[u8], point: &LogPoint, seed: u64) -> Option<(BlockHeader, LogPoint)> {
+    let (header, checksum) = verify(block, seed)?;
+    let follows = header.previous == point.checksum && header.first_lsn == point.lsn.0 + 1;
+    let end = LogPoint {
+        lsn: Lsn(header.first_lsn - 1 + u64::from(header.packets)),
+        position: LogPosition(header.position + block.len() as u64),
+        checksum,
+    };
+    follows.then_some((header, end))
 }
 
 #[cfg(test)]

@@ -51,10 +51,24 @@ pub struct LogCursor {
 pub struct LogBlocks<'c> {
     /// Where the first one begins, as a position in the log's stream.
     pub position: LogPosition,
-    /// The blocks, as they are in the log.
+    /// The blocks, as they are in the log. All of them lie in one file of it.
     pub bytes: &'c [u8],
+    /// That file.
+    pub file: LogFileLayout,
     /// Where the last one ends.
     pub end: LogPoint,
+}
+
+/// Which stretch of the log's stream a log file holds. The checksums of its blocks depend on it, so a copy of the log has files of
+/// the same layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogFileLayout {
+    /// The file's number.
+    pub sequence: u64,
+    /// Where its stretch begins.
+    pub start: LogPosition,
+    /// How many bytes of the stream it has room for.
+    pub bytes: u64,
 }
 
 /// Tells that there is more of the log.
@@ -144,7 +158,7 @@ impl LogCursor {
         loop {
             // Looked at first: after the end nothing is filled.
             let ended = self.log.has_ended();
-            let open = self.log.check_open();
+            let open = self.log.check_not_ended();
             if self.log.filled() > from {
                 break;
             }
@@ -158,13 +172,13 @@ impl LogCursor {
             }
             self.wait_for_more(until.min(now + POLL));
         }
-        let end = self.read_and_verify(from, bytes_max)?;
+        let (end, file) = self.read_and_verify(from, bytes_max)?;
         let length = (end.position.0 - from) as usize;
         (self.point, self.has_begun) = (end, true);
-        Ok(Some(LogBlocks { position: LogPosition(from), bytes: &self.bytes[..length], end }))
+        Ok(Some(LogBlocks { position: LogPosition(from), bytes: &self.bytes[..length], file, end }))
     }
 
-    fn read_and_verify(&mut self, from: u64, bytes_max: usize) -> Result<LogPoint> {
+    fn read_and_verify(&mut self, from: u64, bytes_max: usize) -> Result<(LogPoint, LogFileLayout)> {
         let to = self.log.filled().min(from + bytes_max.max(BLOCK_MAX) as u64);
         // The ring of a log that has ended may be that of the next opening.
         if !self.log.has_ended() && self.log.copy_from_ring(from, to, &mut self.bytes) {
@@ -175,9 +189,9 @@ impl LogCursor {
             }
         }
         self.copy_from_file(from, to)?;
-        let end = self.verified(bytes_max)?;
-        self.bytes_from_files += end.position.0 - from;
-        Ok(end)
+        let verified = self.verified(bytes_max)?;
+        self.bytes_from_files += verified.0.position.0 - from;
+        Ok(verified)
     }
 
     fn wait_for_more(&mut self, until: Moment) {
@@ -210,31 +224,23 @@ impl LogCursor {
     }
 
     /// Verifies the whole blocks at the beginning of the bytes that were copied, at most so many bytes of them and at least one block.
-    /// Gives where the last one ends.
-    fn verified(&self, bytes_max: usize) -> Result<LogPoint> {
+    /// Gives where the last one ends, and the file that they lie in.
+    fn verified(&self, bytes_max: usize) -> Result<(LogPoint, LogFileLayout)> {
         let (mut point, mut at) = (self.point, 0);
+        let Some(file) = self.log.file_at(point.position.0) else { return Err(self.trimmed()) };
         while let Some(length) = block::claimed_length(&self.bytes[at..], point.position.0, BLOCK_MAX as u64)
         {
-            if at + length > self.bytes.len() || (at > 0 && at + length > bytes_max) {
+            let in_file = point.position.0 + length as u64 <= file.end();
+            if at + length > self.bytes.len() || at > 0 && !(in_file && at + length <= bytes_max) {
                 break;
             }
-            let Some(file) = self.log.file_at(point.position.0) else { return Err(self.trimmed()) };
-            let found = block::verify(&self.bytes[at..at + length], file.seed);
-            let is_next = |(header, _): &(block::BlockHeader, u64)| {
-                header.previous == point.checksum && header.first_lsn == point.lsn.0 + 1
-            };
-            let Some((header, checksum)) = found.filter(is_next) else {
-                return Err(self.broken(&file, point));
-            };
-            at += length;
-            point = LogPoint {
-                lsn: Lsn(header.first_lsn - 1 + u64::from(header.packets)),
-                position: LogPosition(point.position.0 + length as u64),
-                checksum,
-            };
+            match block::verify_next(&self.bytes[at..at + length], &point, file.seed) {
+                Some((_, next)) => (point, at) = (next, at + length),
+                None => return Err(self.broken(&file, point)),
+            }
         }
-        match self.log.file_at(point.position.0) {
-            _ if at > 0 => Ok(point),
+        match self.log.file_at(self.point.position.0) {
+            _ if at > 0 => Ok((point, file.layout())),
             Some(file) => Err(self.broken(&file, point)),
             None => Err(self.trimmed()),
         }

@@ -47,6 +47,10 @@ pub(crate) fn sequence(name: &str) -> Option<u64> {
     number(name.strip_prefix("log-")?)
 }
 
+fn spare_name(sequence: u64) -> String {
+    format!("{SPARE}{sequence:010}")
+}
+
 /// Whether a file that was freed, and is to be used again, has this name.
 pub(super) fn is_spare(name: &str) -> bool {
     name.strip_prefix(SPARE).and_then(number).is_some()
@@ -220,6 +224,47 @@ impl FileTable {
         position >= self.threshold.load(Ordering::Relaxed)
     }
 
+    /// Writes and syncs whole pages of the stream that were read from a cache, which may never have reached the disk.
+    pub(super) fn write_again(&self, start: u64, pages: &[u8]) -> Result<()> {
+        let (mut from, end) = (start, start + pages.len() as u64);
+        while from < end {
+            let part = self.at(from).expect("log files follow each other without gaps");
+            let to = end.min(part.end());
+            let mut bytes = AlignedBuffer::zeroed((to - from) as usize);
+            bytes.copy_from_slice(&pages[(from - start) as usize..(to - start) as usize]);
+            let is_kept = !fault_injection::is_on("tail-not-written-again");
+            if is_kept || to == end {
+                part.file.write_at(&bytes, part.offset(from))?;
+            }
+            if is_kept {
+                part.file.sync()?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// The file that ends at this position, or that the position lies in.
+    pub(super) fn ending_at(&self, position: u64) -> Option<Arc<LogFile>> {
+        let inner = self.inner.lock();
+        inner.files.iter().rev().find(|file| (file.start + 1..=file.end()).contains(&position)).cloned()
+    }
+
+    /// Removes the files from this position on, in which the log has nothing.
+    pub(super) fn remove_from(&self, position: u64) -> Result<()> {
+        let _one = self.clock.lock(&self.preparing);
+        let mut removed = Vec::new();
+        while let Some(last) = self.inner.lock().files.pop_back_if(|last| last.start >= position) {
+            let spare = spare_name(last.sequence);
+            self.disk.rename(&name(last.sequence), &spare)?;
+            // The last file goes first, and no crash brings it back under its name: it may be cut.
+            self.disk.sync_directory()?;
+            removed.push(spare);
+        }
+        self.publish(&self.inner.lock());
+        Ok(removed.iter().try_for_each(|spare| remove_in_steps(&*self.disk, spare))?)
+    }
+
     /// The file that holds the position, if it is prepared; at a boundary, the file after it.
     pub(crate) fn at(&self, position: u64) -> Option<Arc<LogFile>> {
         let inner = self.inner.lock();
@@ -239,14 +284,24 @@ impl FileTable {
         self.prepare_within(u64::MAX, true)
     }
 
+    /// For a follower: makes the next log file as another log has it, with room for so many bytes of the stream.
+    pub(super) fn prepare_as(&self, capacity: u64) -> Result<()> {
+        self.prepare_next(Some(capacity), self.bytes_max, false)
+    }
+
     fn prepare_within(&self, bytes_max: u64, may_be_short: bool) -> Result<()> {
+        self.prepare_next(None, bytes_max, may_be_short)
+    }
+
+    fn prepare_next(&self, capacity: Option<u64>, bytes_max: u64, may_be_short: bool) -> Result<()> {
         let _one = self.clock.lock(&self.preparing);
         let (sequence, start, used, spare) = {
             let inner = self.inner.lock();
             let (sequence, start) = inner.files.back().map_or((1, 0), |last| (last.sequence + 1, last.end()));
             (sequence, start, self.counted(&inner), inner.spares.last().cloned())
         };
-        let capacity = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
+        let usual = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
+        let capacity = capacity.unwrap_or(usual);
         if used.saturating_add(capacity) > bytes_max {
             let reason = format!(
                 "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet"
@@ -482,7 +537,7 @@ impl FileTable {
                 }
                 freed.push((
                     name(oldest.sequence),
-                    format!("{SPARE}{:010}", oldest.sequence),
+                    spare_name(oldest.sequence),
                     oldest.capacity,
                 ));
                 inner.files.pop_front();

@@ -7,6 +7,7 @@ use super::block::{
     self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK,
 };
 use super::files::FileTable;
+use super::follow::Appended;
 use super::log_file::LogFile;
 use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
@@ -52,13 +53,15 @@ pub(crate) enum Gathered {
 
 /// The gatherer's state; the holder of its latch gathers.
 pub(crate) struct Gatherer {
-    ring: RingFiller,
+    pub(super) ring: RingFiller,
     files: Arc<FileTable>,
-    file: Arc<LogFile>,
-    checksum: u64,
-    incarnation: u32,
+    pub(super) file: Arc<LogFile>,
+    pub(super) checksum: u64,
+    pub(super) incarnation: u32,
     /// The last packet that is wholly in the ring.
-    lsn: u64,
+    pub(super) lsn: u64,
+    /// In a log that follows another one: what was appended.
+    pub(super) appended: Option<Appended>,
     /// Drained packets, oldest first; the ones before `next` are done.
     drained: Vec<DrainedPacket>,
     next: usize,
@@ -103,6 +106,7 @@ impl Gatherer {
             checksum,
             incarnation,
             lsn,
+            appended: None,
             drained: Vec::with_capacity(1024),
             next: 0,
             in_parts: 0,
@@ -124,7 +128,11 @@ impl Gatherer {
 
     /// The end of the last block that ends with a whole packet, or is a pad outside of a packet.
     pub(crate) fn point(&self) -> LogPoint {
-        if self.in_parts > 0 { self.before_parts } else { self.end() }
+        match &self.appended {
+            Some(appended) => appended.point(),
+            None if self.in_parts > 0 => self.before_parts,
+            None => self.end(),
+        }
     }
 
     /// Where the last block ends.
@@ -328,7 +336,7 @@ impl Gatherer {
         self.ring.fill(length);
     }
 
-    fn pad(&mut self, length: usize) {
+    pub(super) fn pad(&mut self, length: usize) {
         let header = self.header(BlockKind::Pad);
         self.ring.window(length)[HEADER..].fill(0);
         self.close_block(&header, length);

@@ -1,6 +1,6 @@
 //! [`Log`]: the log's interface to the engine.
 
-mod core;
+pub(super) mod core;
 mod reading;
 mod room;
 
@@ -61,7 +61,6 @@ pub struct Log {
 
 impl Log {
     pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
-        let position = parts.gatherer.position();
         let lsn = parts.gatherer.lsn();
         let core = Arc::new(LogCore {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
@@ -83,6 +82,8 @@ impl Log {
             server_time: ProcessorTime::default(),
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
+            refuses_packets: AtomicBool::new(parts.following.is_on()),
+            following: parts.following,
             ended: AtomicBool::new(false),
             freed: Freed::default(),
             when_full: OnceLock::new(),
@@ -100,7 +101,6 @@ impl Log {
             driven: options.threads == LogThreads::Driven,
             asked: AtomicBool::new(false),
         });
-        debug_assert!(core.ring.released() == position);
         let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
         if options.threads == LogThreads::Background {
             let (server, preparer) = (log.core.clone(), log.core.clone());
@@ -255,12 +255,20 @@ impl Log {
     /// Whether the log takes packets: it has neither stopped nor been closed.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
-        !self.core.writer.stopped() && !self.core.closed.load(Ordering::Relaxed)
+        !self.core.writer.stopped() && !self.core.refuses_packets.load(Ordering::Relaxed)
     }
 
     /// The clock for the log's waits and times.
     pub(crate) fn clock(&self) -> &Clock {
         self.core.clock()
+    }
+
+    /// An error if the log has stopped, or is closed.
+    pub(crate) fn check_not_ended(&self) -> Result<()> {
+        match self.check_open() {
+            Err(Error::Following) => Ok(()),
+            open => open,
+        }
     }
 
     /// An error if the log takes no packets.
@@ -524,7 +532,7 @@ impl Log {
 
     /// As [`Log::free_before`]; the file that holds `needed.position` stays, too.
     pub(crate) fn free_all_but(&self, needed: LogNeeded) -> Result<u64> {
-        self.core.check_open()?;
+        self.check_not_ended()?;
         // The file that begins at the position says in its first block which checksum the block before it has.
         let last = self.core.ring.released().min(needed.position.0.saturating_add(1));
         let files = &self.core.files;
@@ -650,6 +658,7 @@ impl Log {
     /// get [`Error::Closed`].
     pub fn close(&self) -> Result<()> {
         self.core.closed.store(true, Ordering::SeqCst);
+        self.core.refuses_packets.store(true, Ordering::SeqCst);
         self.core.freed.tell(u64::MAX);
         let threads = std::mem::take(&mut *self.threads.lock());
         self.core.writer.close();

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::PAGE;
+use super::cursor::LogFileLayout;
 use super::block::{self, u32_at, u64_at};
 use super::files::{name, sequence};
+use super::{LogPosition, PAGE};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 use crate::{Error, Lsn, Result};
 
@@ -57,6 +58,11 @@ impl LogFileHeader {
     /// The position after its last byte.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.capacity
+    }
+
+    /// The stretch of the stream that it holds.
+    pub(super) fn layout(&self) -> LogFileLayout {
+        LogFileLayout { sequence: self.sequence, start: LogPosition(self.start), bytes: self.capacity }
     }
 
     /// Where a stream position lies in the file.

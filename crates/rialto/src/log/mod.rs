@@ -97,6 +97,8 @@ mod commit_lock;
 mod cursor;
 mod extent;
 mod files;
+mod follow;
+mod follower_record;
 #[cfg(any(test, feature = "fuzzing"))]
 mod forge;
 mod freed;
@@ -117,6 +119,7 @@ mod ring;
 mod subscriptions;
 mod sync;
 mod turn;
+mod unpacker;
 pub mod virtual_time;
 mod wakers;
 mod write_path;
@@ -131,7 +134,7 @@ use std::time::Duration;
 
 pub use archive::ArchiveStats;
 pub(crate) use archive::Archiver;
-pub use cursor::{LogBlocks, LogCursor};
+pub use cursor::{LogBlocks, LogCursor, LogFileLayout};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::{GroupCommitDesign, GroupCommitOptions};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::block::{self, BlockHeader, BlockKind, HEADER};
 use super::files::{self, FileTable};
+use super::follow::Following;
 use super::gather::{Gatherer, RING_MIN};
 use super::left_over;
 use super::log_file::{FoundFile, LogFile, LogFileHeader};
@@ -14,7 +15,6 @@ use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, LogThreads, PAGE};
-use crate::fault_injection;
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, Open};
 use crate::{Error, Lsn, Result};
 
@@ -27,10 +27,11 @@ pub(super) struct Parts {
     pub(super) counters: Arc<Counters>,
     pub(super) marks: Marks,
     pub(super) write_path: WritePath,
+    pub(super) following: Following,
 }
 
 impl LogOptions {
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let page = PAGE as u64;
         let bad = |reason: String| Err(Error::BadDefinition { name: "log options".to_owned(), reason });
         for (what, bytes) in [("first_file_bytes", self.first_file_bytes), ("file_bytes", self.file_bytes)] {
@@ -114,7 +115,8 @@ impl Log {
     /// this opening, and syncs both (I4): what was read from a cache may never have reached the disk.
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;
-        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
+        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, is_followed } = end;
+        assert!(!is_followed, "a follower's log takes packets once it has ended to follow");
         let last = files.last().expect("a log has a file");
         let write_path =
             WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position);
@@ -142,7 +144,7 @@ impl Log {
         }
         let incarnation = incarnation.checked_add(1).expect("a log is opened fewer than 2^32 times");
         let last = file(position);
-        let mut rewritten = AlignedBuffer::zeroed((page_end - tail_start) as usize);
+        let mut rewritten = vec![0; (page_end - tail_start) as usize];
         rewritten[..tail.len()].copy_from_slice(&tail);
         let header = BlockHeader {
             kind: BlockKind::Pad,
@@ -161,20 +163,8 @@ impl Log {
         if position == last.start {
             last.set_first(lsn + 1);
         }
-        let mut from = tail_start;
-        while from < page_end {
-            let part = file(from);
-            let to = page_end.min(part.end());
-            let bytes = &rewritten[(from - tail_start) as usize..(to - tail_start) as usize];
-            if !fault_injection::is_on("tail-not-written-again") || to == page_end {
-                part.file.write_at(bytes, part.offset(from))?;
-            }
-            if !fault_injection::is_on("tail-not-written-again") {
-                part.file.sync()?;
-            }
-            from = to;
-        }
-        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, page_end)?;
+        table.write_again(tail_start, &rewritten)?;
+        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, (page_end, &[]))?;
         let counters = Arc::new(Counters::default());
         let gatherer = Gatherer::new(
             filler,
@@ -186,7 +176,9 @@ impl Log {
             options.clock.clone(),
         );
         let group_writer = GroupWriter::new(drainer, table.clone(), last, write_path, lsn, counters.clone());
-        let ring = view;
-        Log::start(Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path }, options)
+        let (ring, following) = (view, Following::default());
+        let parts =
+            Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path, following };
+        Log::start(parts, options)
     }
 }

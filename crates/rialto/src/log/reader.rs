@@ -17,13 +17,15 @@ pub(super) mod witness;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, u32_at};
+use super::block::{self, BLOCK_MAX, BlockHeader, HEADER};
 use super::log_file::{FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
-use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind, extent, files};
+use super::{LogPosition, PAGE, PacketKind, extent, files};
 use crate::io::{Caching, Disk, File, Open};
+use crate::log::follower_record::FollowerRecord;
 use crate::log::reader::witness::Witness;
+use crate::log::unpacker::{Malformed, Unpacker};
 use crate::{Error, Lsn, Result, fault_injection};
 
 const WINDOW: usize = 1 << 20;
@@ -56,6 +58,8 @@ pub struct LogEnd {
     pub(super) tail_start: u64,
     pub(super) tail: Vec<u8>,
     pub(super) marks: Marks,
+    /// Whether it is the log of a follower.
+    pub(super) is_followed: bool,
 }
 
 impl LogEnd {
@@ -70,6 +74,7 @@ impl LogEnd {
             tail_start,
             tail: Vec::new(),
             marks: Marks::default(),
+            is_followed: false,
         }
     }
 
@@ -92,7 +97,7 @@ impl LogEnd {
         }
         let mut header = [0; HEADER];
         file.read_at(&mut header, offset)?;
-        Ok(u32_at(&header, 8) == block::MAGIC)
+        Ok(block::u32_at(&header, 8) == block::MAGIC)
     }
 }
 
@@ -120,20 +125,14 @@ pub struct LogReader {
     position: u64,
     /// `None` until the first block has been read.
     checksum: Option<u64>,
-    /// The last whole packet's place.
-    lsn: u64,
-    incarnation: u32,
     proven: u64,
     tail: Vec<u8>,
     marks: Marks,
-    /// The block being read, its header, and where its next packet begins.
+    unpacker: Unpacker,
+    /// The last block that chained.
     block: Vec<u8>,
-    header: Option<BlockHeader>,
-    cursor: usize,
-    left: u32,
-    /// The bytes of a large packet's parts so far.
-    parts: Vec<u8>,
-    parts_length: Option<usize>,
+    /// For a follower's log: what its own disk had.
+    followed: Option<FollowerRecord>,
     window: Vec<u8>,
     window_start: u64,
     /// Time spent reading windows.
@@ -239,6 +238,7 @@ fn read(
             return Err(Error::Corrupt { file: files::name(pair[0].sequence + 1), offset: 0, what });
         }
     }
+    let followed = if archive.is_some() { None } else { FollowerRecord::read(&**disk, database)? };
     // The files before a gap were being freed when the machine stopped.
     let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
     let files: Vec<FoundFile> = files.into_iter().skip(at - contiguous).collect();
@@ -261,17 +261,12 @@ fn read(
         time_ms: 0,
         position,
         checksum: None,
-        lsn: header.first_lsn - 1,
-        incarnation: header.incarnation,
         proven: position,
         tail: Vec::new(),
         marks,
+        unpacker: Unpacker::after(header.first_lsn - 1, header.incarnation),
         block: Vec::new(),
-        header: None,
-        cursor: 0,
-        left: 0,
-        parts: Vec::new(),
-        parts_length: None,
+        followed,
         window: Vec::new(),
         window_start: 0,
         read_time: Duration::ZERO,
@@ -303,36 +298,15 @@ impl LogReader {
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
             let further = u64::from(fault_injection::is_on("restore-past-its-place"));
-            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.lsn >= last.0 + further) {
+            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.unpacker.lsn() >= last.0 + further) {
                 self.stopped = true;
                 return Ok(None);
             }
-            if self.left > 0 {
-                let header = self.header.expect("a block with packets left has been read");
-                self.left -= 1;
-                self.lsn += 1;
-                let lsn = Lsn(self.lsn);
-                let (kind, range) = match header.kind {
-                    BlockKind::Group => self.packet_in_group()?,
-                    _ => (header.packet_kind, None),
-                };
-                if lsn < self.from {
+            if let Some(unpacked) = self.unpacker.next().map_err(|malformed| self.malformed(&malformed))? {
+                if unpacked.lsn < self.from {
                     continue;
                 }
-                let mut bytes = match range {
-                    Some((from, to)) => &self.block[from..to],
-                    None => &self.parts[..],
-                };
-                let mut held_by = None;
-                if kind & HELD_BY != 0 {
-                    let Some((packet, &sweep)) = bytes.split_last_chunk::<HELD_BY_BYTES>() else {
-                        return Err(self.malformed(&header, "the sweep that holds a packet"));
-                    };
-                    (bytes, held_by) = (packet, Some(u32::from_le_bytes(sweep)));
-                }
-                let kind = PacketKind::from_byte(kind & !HELD_BY)
-                    .ok_or_else(|| self.malformed(&header, "its packet kind"))?;
-                return Ok(Some(Packet { lsn, kind, bytes, held_by }));
+                return self.unpacker.packet(unpacked).map(Some).map_err(|malformed| self.malformed(&malformed));
             }
             if self.ended || !self.next_block()? {
                 return Ok(None);
@@ -347,12 +321,13 @@ impl LogReader {
         Ok(LogEnd {
             files: self.files,
             position: self.position,
-            lsn: self.lsn,
+            lsn: self.unpacker.lsn(),
             checksum: self.checksum.expect("the first block was verified"),
-            incarnation: self.incarnation,
+            incarnation: self.unpacker.incarnation(),
             tail_start: self.proven,
             tail: self.tail,
             marks: self.marks,
+            is_followed: self.followed.is_some(),
         })
     }
 
@@ -368,8 +343,8 @@ impl LogReader {
         (self.archive, self.ended) = (Some(ReadUntil::End), false);
         let mut again = None;
         while let Ok(true) = self.next_block() {
-            self.lsn += u64::from(std::mem::take(&mut self.left));
-            if self.header.is_some_and(|header| (1..=last).contains(&header.time_ms)) {
+            self.unpacker.leave_out();
+            if self.unpacker.header().is_some_and(|header| (1..=last).contains(&header.time_ms)) {
                 again = Some(self.lsn());
             }
         }
@@ -388,7 +363,7 @@ impl LogReader {
 
     /// The place of the last packet read.
     pub fn lsn(&self) -> Lsn {
-        Lsn(self.lsn)
+        Lsn(self.unpacker.lsn())
     }
 
     /// The end of the last block read.
@@ -420,22 +395,9 @@ impl LogReader {
         Some((end, last.map_or(0, |(_, lsn)| lsn)))
     }
 
-    fn packet_in_group(&mut self) -> Result<(u8, Option<(usize, usize)>)> {
-        let start = self.cursor + PACKET_HEADER;
-        if start <= self.block.len() {
-            let word = u32_at(&self.block, self.cursor);
-            let end = start + (word & 0xff_ffff) as usize;
-            if end <= self.block.len() {
-                self.cursor = end;
-                return Ok(((word >> 24) as u8, Some((start, end))));
-            }
-        }
-        let header = self.header.expect("a block with packets left has been read");
-        Err(self.malformed(&header, "the length of a packet"))
-    }
-
     /// An error for a block whose checksum is right and whose contents are wrong: our own bug, or a forgery.
-    fn malformed(&self, header: &BlockHeader, what: &str) -> Error {
+    fn malformed(&self, malformed: &Malformed) -> Error {
+        let Malformed { header, what } = malformed;
         let what = format!("the block's checksum is right, but {what} makes no sense");
         match self.files.iter().find(|file| (file.start..file.end()).contains(&header.position)) {
             Some(file) => Error::Corrupt {
@@ -454,20 +416,26 @@ impl LogReader {
         }
         let LogFileHeader { seed, .. } = self.files[self.at].header;
         let room = (self.files[self.at].end() - self.position).min(BLOCK_MAX as u64);
-        let mut found = None;
+        let (mut found, mut block) = (None, std::mem::take(&mut self.block));
+        block.clear();
         if room >= HEADER as u64 {
             self.fill_window()?;
             let from = (self.position - self.window_start) as usize;
             found = self.check(&self.window[from..], room, seed);
             if let Some((_, _, length)) = found {
-                self.block.clear();
-                self.block.extend_from_slice(&self.window[from..from + length]);
+                block.extend_from_slice(&self.window[from..from + length]);
             } else if let Some(ring) = &self.ring {
-                let bytes = ring.read(self.position, BLOCK_MAX);
-                found = self.check(&bytes, room, seed);
-                if let Some((_, _, length)) = found {
-                    self.block = bytes;
-                    self.block.truncate(length);
+                // In a follower's log a block may be on the disk in part.
+                let on_disk = ring.released().saturating_sub(self.position).min(room) as usize;
+                for on_disk in [on_disk, 0] {
+                    block.clear();
+                    block.extend_from_slice(&self.window[from..from + on_disk]);
+                    block.extend(ring.read(self.position + on_disk as u64, BLOCK_MAX));
+                    found = self.check(&block, room, seed);
+                    if let Some((_, _, length)) = found {
+                        block.truncate(length);
+                        break;
+                    }
                 }
             }
         }
@@ -479,12 +447,15 @@ impl LogReader {
                 (self.stopped, self.ended) = (true, true);
                 Ok(false)
             }
-            Some((header, checksum, _)) => self.take_block(header, checksum).map(|()| true),
+            Some((header, checksum, _)) => {
+                self.block = block;
+                self.take_block(header, checksum).map(|()| true)
+            }
             None => {
                 self.ended = true;
                 self.check_end()?;
                 self.check_ends_behind_the_point()?;
-                self.parts.clear();
+                self.unpacker.forget_parts();
                 Ok(false)
             }
         }
@@ -502,88 +473,40 @@ impl LogReader {
         let length = block::claimed_length(bytes, self.position, room.min(bytes.len() as u64))?;
         let (header, checksum) = block::verify(&bytes[..length], seed)?;
         let chains = self.checksum.is_none_or(|previous| previous == header.previous)
-            && header.first_lsn == self.lsn + 1
-            && header.incarnation >= self.incarnation;
+            && header.first_lsn == self.unpacker.lsn() + 1
+            && header.incarnation >= self.unpacker.incarnation();
         chains.then_some((header, checksum, length))
     }
 
     fn take_block(&mut self, header: BlockHeader, checksum: u64) -> Result<()> {
         if header.durable > header.position || !header.durable.is_multiple_of(PAGE as u64) {
-            return Err(self.malformed(&header, "its durable position"));
+            return Err(self.malformed(&Malformed { header, what: "its durable position" }));
         }
-        let begins_inside = self.checksum.is_none() && header.inside;
+        let (is_first, lsn) = (self.checksum.is_none(), Lsn(self.unpacker.lsn()));
         let file = &mut self.files[self.at];
         if header.position == file.start {
             // As long as only the file was looked at, a file whose first block lies in the ring alone has no first
             // place. No file before one without a first place would ever be freed.
             file.first = Some(first_place(&header));
         }
-        if header.incarnation > self.incarnation {
-            // The packet does not count: its last part was not written before that opening.
-            self.parts_length = None;
-        }
         if header.inside {
             // A mark here would leave out the packet's beginning.
         } else if header.position == self.files[self.at].start {
-            self.marks.add_file(Lsn(self.lsn), header.position);
+            self.marks.add_file(lsn, header.position);
         } else {
-            self.marks.add(Lsn(self.lsn), header.position);
+            self.marks.add(lsn, header.position);
         }
-        self.incarnation = header.incarnation;
         self.time_ms = if header.time_ms > 0 { header.time_ms } else { self.time_ms };
         self.checksum = Some(checksum);
         self.position = header.position + self.block.len() as u64;
         self.tail.extend_from_slice(&self.block);
-        if header.durable > self.proven {
-            self.tail.drain(..(header.durable - self.proven) as usize);
-            self.proven = header.durable;
+        let proven = self.followed.as_ref().map_or(header.durable, |own| header.durable.min(own.whole_pages()));
+        if proven > self.proven {
+            self.tail.drain(..(proven - self.proven) as usize);
+            self.proven = proven;
         }
-        self.header = Some(header);
-        self.cursor = HEADER;
-        self.left = header.packets;
-        match header.kind {
-            BlockKind::Part => self.take_part(&header, begins_inside)?,
-            BlockKind::Group if header.inside || self.parts_length.is_some() => {
-                return Err(self.malformed(&header, "a group inside a packet"));
-            }
-            BlockKind::Pad if header.packets > 0 => return Err(self.malformed(&header, "a pad with packets")),
-            BlockKind::Group | BlockKind::Pad => {}
-        }
-        Ok(())
-    }
-
-    fn take_part(&mut self, header: &BlockHeader, begins_inside: bool) -> Result<()> {
-        if self.block.len() < HEADER + PART_HEADER {
-            return Err(self.malformed(header, "the length of a part"));
-        }
-        let number = |at: usize| u32_at(&self.block, HEADER + 4 * at) as usize;
-        let (here, before, whole) = (number(0), number(1), number(2));
-        if before > whole || whole > PACKET_BYTES_MAX + HELD_BY_BYTES {
-            return Err(self.malformed(header, "the length of a packet in parts"));
-        }
-        if begins_inside {
-            // The packet began in an earlier file, before the redo start: its place counts, its bytes are not needed.
-            self.parts = vec![0; before];
-            self.parts_length = Some(whole);
-        } else if before == 0 {
-            self.parts.clear();
-            self.parts_length = Some(whole);
-        }
-        let from = HEADER + PART_HEADER;
-        let sound = before == self.parts.len()
-            && header.inside == (before > 0)
-            && self.parts_length == Some(whole)
-            && before + here <= whole
-            && from + here <= self.block.len()
-            && header.packets == u32::from(before + here == whole);
-        if !sound {
-            return Err(self.malformed(header, "a part of a packet"));
-        }
-        self.parts.extend_from_slice(&self.block[from..from + here]);
-        if header.packets == 1 {
-            self.parts_length = None;
-        }
-        Ok(())
+        let taken = self.unpacker.take(header, &self.block, is_first);
+        taken.map_err(|malformed| self.malformed(&malformed))
     }
 
     /// Fills the window with at least a block's bytes from `position` on, as far as the file goes.
@@ -605,6 +528,9 @@ impl LogReader {
         opened.read_at(&mut self.window, file.offset(self.position))?;
         self.open = Some(opened);
         self.read_time += began.elapsed();
+        if let Some(own) = &self.followed {
+            own.lay_over(&mut self.window, self.window_start);
+        }
         Ok(())
     }
 
@@ -626,6 +552,11 @@ impl LogReader {
                 self.position
             )));
         }
+        if let Some(own) = &self.followed {
+            // The blocks say what was durable where they were made.
+            let what = || format!("the log ends at position {}, and was on the disk up to {}", self.position, own.position());
+            return if own.position() > self.position { Err(broken(what())) } else { Ok(()) };
+        }
         if self.archive.is_none() && self.position == file.end() && self.at + 1 == self.files.len() {
             // A commit is promised room in files that exist, and more of it than the commit takes; an opening makes the
             // next file before its pad fills this one. Therefore the next file existed.
@@ -635,31 +566,45 @@ impl LogReader {
         }
         for file in &self.files[self.at..] {
             let opened = file.open(&*self.disk)?;
-            let mut start = self.position.max(file.start);
-            while start + HEADER as u64 <= file.end() {
-                let mut bytes = vec![0; (file.end() - start).min((WINDOW + BLOCK_MAX) as u64) as usize];
-                opened.read_at(&mut bytes, file.offset(start))?;
-                for at in (0..bytes.len().min(WINDOW)).step_by(8) {
-                    let (position, left) = (start + at as u64, (bytes.len() - at) as u64);
-                    let Some(length) = block::claimed_length(&bytes[at..], position, left) else { continue };
-                    let Some((later, _)) = block::verify(&bytes[at..at + length], file.seed) else {
-                        continue;
-                    };
-                    if later.durable > self.position && !fault_injection::is_on("later-blocks-tell-nothing") {
-                        return Err(broken(format!(
-                            "expected the block after place {}; it is damaged, and was durable: the block at offset {} \
-                             of \"{}\" was written after it",
-                            self.lsn,
-                            file.offset(position),
-                            files::name(file.sequence)
-                        )));
-                    }
+            for_each_block_behind(&*opened, file, self.position, |later| {
+                if later.durable <= self.position || fault_injection::is_on("later-blocks-tell-nothing") {
+                    return Ok(());
                 }
-                start += WINDOW as u64;
-            }
+                Err(broken(format!(
+                    "expected the block after place {}; it is damaged, and was durable: the block at offset {} of \"{}\" was written \
+                     after it",
+                    self.unpacker.lsn(),
+                    file.offset(later.position),
+                    files::name(file.sequence)
+                )))
+            })?;
         }
         Ok(())
     }
+}
+
+/// Calls `found` with the header of each block in a file that verifies and begins at a position or behind it, whatever it
+/// follows.
+pub(super) fn for_each_block_behind(
+    opened: &dyn File,
+    file: &LogFileHeader,
+    position: u64,
+    mut found: impl FnMut(&BlockHeader) -> Result<()>,
+) -> Result<()> {
+    let mut start = position.max(file.start);
+    while start + HEADER as u64 <= file.end() {
+        let mut bytes = vec![0; (file.end() - start).min((WINDOW + BLOCK_MAX) as u64) as usize];
+        opened.read_at(&mut bytes, file.offset(start))?;
+        for at in (0..bytes.len().min(WINDOW)).step_by(8) {
+            let (position, left) = (start + at as u64, (bytes.len() - at) as u64);
+            let Some(length) = block::claimed_length(&bytes[at..], position, left) else { continue };
+            if let Some((header, _)) = block::verify(&bytes[at..at + length], file.seed) {
+                found(&header)?;
+            }
+        }
+        start += WINDOW as u64;
+    }
+    Ok(())
 }
 
 const _: () = assert!(WINDOW >= BLOCK_MAX && WINDOW.is_multiple_of(8));

@@ -27,7 +27,9 @@ use crate::{Error, Result};
 pub(crate) const RING_NAME: &str = "log-tail";
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
 const GATHERED: usize = 6;
-pub(super) const HEADER_WORDS: usize = GATHERED + 1;
+/// Up to here the log is on the disk, as far as this process knows; 0 in rings of programs that did not say it.
+const RELEASED: usize = 7;
+pub(super) const HEADER_WORDS: usize = RELEASED + 1;
 
 /// The state that the gatherer's and the writer's end share.
 #[derive(Debug)]
@@ -42,29 +44,41 @@ struct Ring {
     released: AtomicU64,
 }
 
-/// Makes the ring anew, empty, at a page-aligned stream position.
+/// Makes the ring anew at a page-aligned stream position, with these bytes of the page that begins there.
 pub(crate) fn start(
     disk: &dyn Disk,
     database: u128,
     bytes: usize,
-    position: u64,
+    (position, page): (u64, &[u8]),
 ) -> Result<(RingFiller, RingDrainer, RingView)> {
-    assert!(bytes.is_multiple_of(PAGE) && position.is_multiple_of(PAGE as u64));
+    assert!(bytes.is_multiple_of(PAGE) && position.is_multiple_of(PAGE as u64) && page.len() < PAGE);
     let map = disk.map_shared(RING_NAME, PAGE + bytes)?;
     let words = map.as_words();
+    let filled = position + page.len() as u64;
     // Invalid while the header changes: a ring of a process that is killed here is ignored, and nothing is in it.
     words[0].store(0, Ordering::SeqCst);
     let boot = disk.boot();
     let header =
-        [boot as u64, (boot >> 64) as u64, database as u64, (database >> 64) as u64, bytes as u64, position];
+        [boot as u64, (boot >> 64) as u64, database as u64, (database >> 64) as u64, bytes as u64, filled];
     for (word, value) in words[1..].iter().zip(header) {
         word.store(value, Ordering::SeqCst);
     }
+    words[RELEASED].store(position, Ordering::SeqCst);
+    put_words(words, bytes as u64, position, page);
     words[0].store(MAGIC, Ordering::SeqCst);
-    let (filled, released) = (AtomicU64::new(position), AtomicU64::new(position));
-    let ring = Arc::new(Ring { map, bytes: bytes as u64, start: position, filled, released });
+    let released = AtomicU64::new(position);
+    let ring =
+        Arc::new(Ring { map, bytes: bytes as u64, start: position, filled: AtomicU64::new(filled), released });
     let drainer = RingDrainer { ring: ring.clone(), taken: position };
-    Ok((RingFiller::new(ring.clone(), position), drainer, RingView { ring }))
+    Ok((RingFiller::new(ring.clone(), filled), drainer, RingView { ring }))
+}
+
+/// Puts bytes, whose number is a multiple of 8, into the ring of these words and this length, around its end if need be.
+fn put_words(words: &[AtomicU64], ring_bytes: u64, position: u64, bytes: &[u8]) {
+    for (at, word) in (position..).step_by(8).zip(bytes.chunks_exact(8)) {
+        let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+        words[(PAGE as u64 + at % ring_bytes) as usize / 8].store(word, Ordering::Relaxed);
+    }
 }
 
 impl Ring {
@@ -131,6 +145,19 @@ impl RingFiller {
         // filled and at or past released, readers of an earlier process are gone, and this is the only filler, borrowed
         // mutably. `RingView::copy` reads words here, atomically, and does not look at what it may have read meanwhile.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
+    /// Copies the next bytes in, whose number is a multiple of 8 and at most what is free. They may pass the ring's end.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() as u64 <= self.free(), "the ring is full");
+        put_words(self.ring.map.as_words(), self.ring.bytes, self.position, bytes);
+        let end = self.position + bytes.len() as u64;
+        // From here on as after a window.
+        (self.offset, self.open_until) = (end % self.ring.bytes, end);
+        self.position = end;
+        self.ring.map.as_words()[GATHERED].store(end, Ordering::Release);
+        self.ring.filled.store(end, Ordering::SeqCst);
+        fence(Ordering::Release);
     }
 
     /// The next `length` bytes, which lay in a [window](RingFiller::window), are complete now.
@@ -203,6 +230,8 @@ impl RingPiece {
             self.from,
             "pieces are released in their order"
         );
+        // Before its room may be written again.
+        self.ring.map.as_words()[RELEASED].store(self.to, Ordering::SeqCst);
         self.ring.released.store(self.to, Ordering::SeqCst);
     }
 }
@@ -251,6 +280,7 @@ pub(crate) struct RingTail {
     map: SharedMap,
     bytes: u64,
     gathered: u64,
+    released: u64,
 }
 
 impl RingTail {
@@ -271,7 +301,7 @@ impl RingTail {
         }
         let map = disk.map_shared(RING_NAME, size)?;
         let words: Vec<u64> =
-            map.as_words()[..=GATHERED].iter().map(|word| word.load(Ordering::SeqCst)).collect();
+            map.as_words()[..HEADER_WORDS].iter().map(|word| word.load(Ordering::SeqCst)).collect();
         let pair = |low: u64, high: u64| u128::from(high) << 64 | u128::from(low);
         let ours = words[0] == MAGIC
             && pair(words[1], words[2]) == disk.boot()
@@ -281,7 +311,7 @@ impl RingTail {
             return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
         }
         let ours = ours && !fault_injection::is_on("ring-not-adopted");
-        Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], map }))
+        Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], released: words[RELEASED], map }))
     }
 
     /// The position before which everything was durable at level 1.
@@ -289,13 +319,18 @@ impl RingTail {
         self.gathered
     }
 
+    /// The position before which everything was on the disk, so that the ring may hold something else; 0 if that is not
+    /// known.
+    pub(crate) fn released(&self) -> u64 {
+        self.released
+    }
+
     /// Copies out the bytes from an 8-aligned position on, as far as the ring may hold them.
     pub(crate) fn read(&self, position: u64, most: usize) -> Vec<u8> {
-        let room = self.bytes - position % self.bytes;
-        let length = (self.gathered.saturating_sub(position)).min(room).min(most as u64) as usize / 8;
-        let first = (PAGE as u64 + position % self.bytes) as usize / 8;
-        let words = &self.map.as_words()[first..first + length];
-        words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
+        let there = self.gathered.saturating_sub(position).min(self.bytes).min(most as u64) / 8;
+        let words = self.map.as_words();
+        let word = |at: u64| words[(PAGE as u64 + at % self.bytes) as usize / 8].load(Ordering::Relaxed);
+        (0..there).flat_map(|nth| word(position + 8 * nth).to_ne_bytes()).collect()
     }
 }
 
@@ -307,7 +342,7 @@ mod tests {
     #[test]
     fn fills_drains_wraps_and_is_found_again_only_by_its_database() {
         let disk = MemoryDisk::new();
-        let (mut filler, mut drainer, view) = start(&*disk, 7, 2 * PAGE, PAGE as u64).unwrap();
+        let (mut filler, mut drainer, view) = start(&*disk, 7, 2 * PAGE, (PAGE as u64, &[])).unwrap();
         assert_eq!((filler.free(), filler.room()), (2 * PAGE as u64, PAGE as u64));
         for round in 0..5u8 {
             filler.window(PAGE).fill(round);
@@ -338,7 +373,7 @@ mod tests {
         };
         disk.map_shared(RING_NAME, 8).unwrap();
         refused("has 8 bytes, which no ring has");
-        start(&*disk, 7, 4 * PAGE, 0).unwrap();
+        start(&*disk, 7, 4 * PAGE, (0, &[])).unwrap();
         let whole = disk.map_shared(RING_NAME, 5 * PAGE).unwrap();
         let cut = disk.map_shared(RING_NAME, 3 * PAGE).unwrap();
         assert!(RingTail::find(&*disk, 7).unwrap().is_none(), "an empty one");
@@ -373,7 +408,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the ring is full")]
     fn is_not_overwritten_before_it_is_released() {
-        let (mut filler, _drainer, _) = start(&*MemoryDisk::new(), 7, 2 * PAGE, 0).unwrap();
+        let (mut filler, _drainer, _) = start(&*MemoryDisk::new(), 7, 2 * PAGE, (0, &[])).unwrap();
         filler.fill(2 * PAGE);
         filler.window(8);
     }

@@ -5,6 +5,7 @@ mod crash;
 mod cursor;
 mod designs;
 mod extent;
+mod follow;
 mod forged;
 mod log_files;
 mod points;

@@ -207,6 +207,11 @@ impl<M: Machine> Writer<M> {
         self.durable.load(Ordering::SeqCst)
     }
 
+    /// Every place up to this one is durable, without a group that wrote it.
+    pub(crate) fn raise_durable(&self, lsn: u64) {
+        self.durable.fetch_max(lsn, Ordering::SeqCst);
+    }
+
     /// Whether the log has stopped.
     pub(crate) fn stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst) != 0

@@ -10,6 +10,7 @@ use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, DiskError};
 use crate::log::files::FileTable;
+use crate::log::follow::Following;
 use crate::log::freed::Freed;
 use crate::log::gather::{Gathered, Gatherer};
 use crate::log::line::Line;
@@ -22,20 +23,20 @@ use crate::log::turn::{Committer, Turn, Waited, Writer};
 use crate::log::wakers::{self, Listeners, WakerThreads, WokenListeners};
 use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, GroupWrite, GroupWriter};
-use crate::log::{Durability, Patience};
+use crate::log::{Durability, LogPoint, Patience};
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
 
 /// The state that the log's threads and its committers share.
 pub(crate) struct LogCore {
-    pub(super) pool: PoolOwner,
-    pub(super) writer: Writer<System>,
+    pub(in crate::log) pool: PoolOwner,
+    pub(in crate::log) writer: Writer<System>,
     /// The last packet that is durable at level 1.
-    pub(super) memory: AtomicU64,
-    pub(super) gatherer: Mutex<Gatherer>,
+    pub(in crate::log) memory: AtomicU64,
+    pub(in crate::log) gatherer: Mutex<Gatherer>,
     pub(super) group_writer: Mutex<GroupWriter>,
-    pub(super) ring: RingView,
-    pub(super) files: Arc<FileTable>,
+    pub(in crate::log) ring: RingView,
+    pub(in crate::log) files: Arc<FileTable>,
     /// The first error of the disk; nothing is tried again after it.
     pub(super) failure: Mutex<Option<DiskError>>,
     pub(super) listeners: Listeners,
@@ -45,6 +46,9 @@ pub(crate) struct LogCore {
     pub(super) server_time: ProcessorTime,
     pub(super) marks: Mutex<Marks>,
     pub(super) closed: AtomicBool,
+    /// It is closed, or follows another log.
+    pub(super) refuses_packets: AtomicBool,
+    pub(in crate::log) following: Following,
     /// It is closed, and has written all that it has.
     pub(super) ended: AtomicBool,
     /// Wakes the transactions that wait for a slot.
@@ -78,10 +82,31 @@ impl LogCore {
         if self.writer.stopped() {
             return Err(self.stop_error());
         }
-        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+        if self.refuses_packets.load(Ordering::Relaxed) { Err(self.refusal()) } else { Ok(()) }
     }
 
-    pub(super) fn stop_error(&self) -> Error {
+    #[cold]
+    fn refusal(&self) -> Error {
+        if self.closed.load(Ordering::SeqCst) { Error::Closed } else { Error::Following }
+    }
+
+    /// The log follows no other one any more.
+    pub(in crate::log) fn take_packets(&self) {
+        self.refuses_packets.store(false, Ordering::SeqCst);
+        // It may have been closed meanwhile.
+        if self.closed.load(Ordering::SeqCst) {
+            self.refuses_packets.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Stops the log, since a write has failed (I4).
+    pub(in crate::log) fn stop_with(&self, error: DiskError) -> Error {
+        self.failure.lock().get_or_insert(error);
+        self.writer.stop();
+        self.stop_error()
+    }
+
+    pub(in crate::log) fn stop_error(&self) -> Error {
         self.failure.lock().as_ref().map_or_else(
             || Error::Stopped {
                 cause: "a thread panicked while it wrote the log".to_owned(),
@@ -181,7 +206,7 @@ impl LogCore {
     }
 
     /// Writes one group: gather, seal, write, sync, publish, wake. Does nothing once the log has stopped (I4).
-    fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
+    pub(in crate::log) fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
         self.write_group_and_wake(turn, OwnListeners::HandOver)
     }
 
@@ -194,8 +219,8 @@ impl LogCore {
         let mut turn = turn;
         let mut gathered = Gathered::All;
         if !self.writer.stopped() {
-            let (mut group, to, lsn);
-            (group, to, lsn, gathered) = self.take_group();
+            let (mut group, mark, lsn);
+            (group, mark, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
             // The group is durable at level 1 already.
             if unlikely(self.listeners.wait_for(Durability::Memory)) {
@@ -209,13 +234,10 @@ impl LogCore {
                     {
                         // If the ring was full, the group may end inside a packet, and a mark there would leave out the
                         // packet's beginning.
-                        self.marks.lock().add(Lsn(lsn), to);
+                        self.marks.lock().add(mark.lsn, mark.position.0);
                     }
                 }
-                Err(error) => {
-                    self.failure.lock().get_or_insert(error);
-                    self.writer.stop();
-                }
+                Err(error) => _ = self.stop_with(error),
             }
         }
         turn.release(place);
@@ -231,20 +253,27 @@ impl LogCore {
         gathered
     }
 
-    /// Gathers the next group; returns how far it reaches. For the holder of the writer word.
-    fn take_group(&self) -> (GroupWrite, u64, u64, Gathered) {
+    /// Gathers the next group; returns a point after which no packet before it has bytes, and its last place. For the
+    /// holder of the writer word.
+    fn take_group(&self) -> (GroupWrite, LogPoint, u64, Gathered) {
         let mut group_writer = self.group_writer.lock();
         let mut gatherer = self.gatherer.lock();
+        if let Some(pages) = gatherer.take_appended_pages() {
+            drop(gatherer);
+            // A page that is not full may be on the disk, in the record.
+            let lsn = pages.lsn.max(self.writer.durable());
+            return (group_writer.take(pages.to, lsn), pages.mark, lsn, Gathered::All);
+        }
         let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
         if gatherer.position() > group_writer.position() {
             gatherer.seal();
         }
-        let (to, lsn) = (gatherer.position(), gatherer.lsn());
-        (group_writer.take(to, lsn), to, lsn, gathered)
+        let end = gatherer.end();
+        (group_writer.take(end.position.0, end.lsn.0), end, end.lsn.0, gathered)
     }
 
     /// The clock for the log's waits and times.
-    pub(super) fn clock(&self) -> &Clock {
+    pub(in crate::log) fn clock(&self) -> &Clock {
         &self.writer.machine().clock
     }
 
@@ -255,6 +284,9 @@ impl LogCore {
         }
         if durability == Durability::Memory && self.wait_for_memory(lsn)? {
             return Ok(());
+        }
+        if unlikely(self.following.is_on()) {
+            return self.sync_appended(lsn.0);
         }
         let place = || self.pool.place().0;
         let write = |turn: Turn<'_, System>| _ = self.write_group(turn);
@@ -295,7 +327,7 @@ impl LogCore {
     }
 
     /// Has the listeners woken whose places this level has reached. Runs none of them here.
-    pub(super) fn hand_over_listeners(&self, durability: Durability) {
+    pub(in crate::log) fn hand_over_listeners(&self, durability: Durability) {
         self.waker_threads.hand_over_own(self.take_listeners(durability));
     }
 
@@ -329,6 +361,14 @@ impl LogCore {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
+        if self.following.is_on() {
+            return self.sync_appended(self.memory.load(Ordering::SeqCst));
+        }
+        self.sync_packets()
+    }
+
+    /// As [`LogCore::sync`], of a log that follows no other one.
+    pub(in crate::log) fn sync_packets(&self) -> Result<()> {
         let lsn = self.pool.place();
         loop {
             if self.writer.durable() >= lsn.0 && self.ring.filled() == self.ring.released() {

@@ -44,7 +44,7 @@ impl LogReader {
     /// lacks places, a check elsewhere reports it.
     pub(super) fn check_ends_behind_the_point(&self) -> Result<()> {
         match &self.witness {
-            Some(witness) if self.archive.is_none() && self.lsn >= witness.point.lsn.0 => {
+            Some(witness) if self.archive.is_none() && self.unpacker.lsn() >= witness.point.lsn.0 => {
                 let (position, checksum) = (LogPosition(self.position), self.checksum.unwrap_or_default());
                 Err(self.another_life(witness, &LogPoint { lsn: self.lsn(), position, checksum }))
             }
