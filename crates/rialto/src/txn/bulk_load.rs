@@ -78,7 +78,13 @@ impl Context {
         // The file is written at the commit, which also sets its digest here.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end, written: LoadFileIs::ToBeWritten });
+        self.ddl().add_load(TableLoad {
+            store,
+            file,
+            packet_at,
+            packet_end,
+            written: LoadFileIs::ToBeWritten,
+        });
         true
     }
 

@@ -10,7 +10,7 @@ use crate::commit::redo::{Change, RedoRecord};
 use crate::commit::senseless::{self, no_system_table};
 use crate::error::{Error, Result};
 use crate::ids::TableId;
-use crate::isolate::LockMode;
+use crate::isolate::{LockMode, RecordMode};
 use crate::row::{Key, RowView, Value};
 use crate::store::TableVersion;
 use crate::txn::ddl_state::DdlChange;
@@ -31,7 +31,8 @@ impl Redone<'_> {
         }
         if let Change::Put { row, .. } = record.change {
             let schema = self.context.tables.at(slot).schema.clone();
-            let row = RowView::validate(&schema, row).map_err(|error| self.senseless(slot, &error.to_string()))?;
+            let row =
+                RowView::validate(&schema, row).map_err(|error| self.senseless(slot, &error.to_string()))?;
             self.next_id = self.next_id.max(highest_id(record.table, row).saturating_add(1));
             self.know_table_of(record.table, &row.values())?;
         }
@@ -49,7 +50,7 @@ impl Redone<'_> {
     fn system_row(&mut self, slot: u32, key: &[u8]) -> Result<Option<Vec<Value>>> {
         let context = &mut *self.context;
         context.key = Key::from(key);
-        let location = context.seek_key(slot, crate::isolate::RecordMode::Exclusive)?;
+        let location = context.seek_key(slot, RecordMode::Exclusive)?;
         if !context.read_at(slot, location)? {
             return Ok(None);
         }
@@ -224,8 +225,11 @@ impl Redone<'_> {
 
     /// Refuses storage that a table has.
     fn check_heap(&self, description: &Description) -> Result<()> {
-        if system::is_system_heap(description.heap) || self.context.core.storage.catalog.has_heap(description.heap) {
-            let what = format!("table \"{}\" gets heap {}, which a table has", description.name, description.heap.0);
+        if system::is_system_heap(description.heap)
+            || self.context.core.storage.catalog.has_heap(description.heap)
+        {
+            let what =
+                format!("table \"{}\" gets heap {}, which a table has", description.name, description.heap.0);
             return Err(self.senseless_rows(&what));
         }
         Ok(())
@@ -241,7 +245,9 @@ impl Redone<'_> {
 
     fn not_in_place(&self, description: &Description, what: &str) -> Error {
         let name = &description.name;
-        self.senseless_rows(&format!("table \"{name}\" changes its {what} as no definition of this program does"))
+        self.senseless_rows(&format!(
+            "table \"{name}\" changes its {what} as no definition of this program does"
+        ))
     }
 }
 

@@ -198,7 +198,9 @@ fn as_senseless(lsn: Lsn, error: Error) -> Error {
         | Error::NotNull { .. }
         | Error::KeyTooLong { .. }
         | Error::NoSuchTable { .. }
-        | Error::BadDefinition { .. } => senseless::packet(lsn, format!("its records cannot be redone: {error}")),
+        | Error::BadDefinition { .. } => {
+            senseless::packet(lsn, format!("its records cannot be redone: {error}"))
+        }
         other => other,
     }
 }

@@ -53,7 +53,9 @@ impl Redone<'_> {
                 self.context.key = Key::from(record.key);
                 if self.context.delete_key(slot)? { Ok(()) } else { Err(self.missing(slot, record)) }
             }
-            Change::Load { .. } => Err(self.senseless(slot, "a bulk load, and the packet has not made the table's storage")),
+            Change::Load { .. } => {
+                Err(self.senseless(slot, "a bulk load, and the packet has not made the table's storage"))
+            }
         }
     }
 
@@ -127,7 +129,9 @@ impl Redone<'_> {
         let changed = applied.map_err(|what: String| (0, what)).and_then(|()| {
             match row::damage(schema, row, Nulls::OverZeros) {
                 Some(what) => Err(what),
-                None if !schema.same_key_fields(old, row) => Err((0, "a change of the primary key".to_owned())),
+                None if !schema.same_key_fields(old, row) => {
+                    Err((0, "a change of the primary key".to_owned()))
+                }
                 None => Ok(()),
             }
         });
@@ -179,6 +183,8 @@ fn sums_of(
 fn patch_of(offset: usize, bytes: &[u8]) -> Result<FieldPatch, String> {
     match bytes.len() {
         ..=PATCH_BYTES_MAX => Ok(FieldPatch::new(offset as u16, bytes)),
-        length => Err(format!("a patch of {length} bytes at {offset}, and no field takes more than {PATCH_BYTES_MAX}")),
+        length => Err(format!(
+            "a patch of {length} bytes at {offset}, and no field takes more than {PATCH_BYTES_MAX}"
+        )),
     }
 }

@@ -3,17 +3,20 @@
 mod contents;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::contents::{all, assert_same, copy_file, copy_of};
+use self::contents::{Contents, all, assert_same, copy_file, copy_of};
+use crate::catalog::system::HEAPS;
 use crate::checkpoint::home::read_home;
 use crate::commit::redo as records;
 use crate::ids::{Lsn, TableId};
 use crate::io::{Disk, MemoryDisk, Random};
+use crate::isolate::LockMode;
 use crate::log::{self, PacketKind};
 use crate::row::{Column, ColumnType, FieldPatch, Value};
-use crate::{Checkpointing, Database, Error, Logging, Options, Residence, TableDef};
+use crate::{Checkpointing, Database, Engine, Error, Executors, Logging, Options, Residence, TableDef};
 
 /// The smallest bound on write sets.
 const WRITE_SET: usize = 64 << 10;
@@ -53,7 +56,9 @@ struct Primary {
     disk: Arc<MemoryDisk>,
     base: Arc<MemoryDisk>,
     packets: Vec<(Lsn, Vec<u8>)>,
-    contents: std::collections::BTreeMap<String, contents::Contents>,
+    contents: BTreeMap<String, Contents>,
+    /// The next identifier in the end.
+    next_id: u32,
 }
 
 impl Primary {
@@ -66,16 +71,20 @@ impl Primary {
         let base = copy_of(&disk);
         let db = open(&disk, options(logging));
         work(&db);
-        let contents = all(&db);
+        let (contents, next_id) = (all(&db), db.core().storage.catalog.next_id());
         db.close().unwrap();
         let packets = packets_behind(&disk, place);
-        Primary { disk, base, packets, contents }
+        Primary { disk, base, packets, contents, next_id }
     }
 
     /// A follower at the base.
     fn follower(&self, logging: Logging) -> (Arc<MemoryDisk>, Database) {
+        self.follower_with(logging, Engine::thin())
+    }
+
+    fn follower_with(&self, logging: Logging, engine: Engine) -> (Arc<MemoryDisk>, Database) {
         let disk = copy_of(&self.base);
-        let db = open(&disk, Options { write_set_bytes_max: WRITE_SET, ..options(logging) });
+        let db = open(&disk, Options { write_set_bytes_max: WRITE_SET, engine, ..options(logging) });
         send_load_files(&self.disk, &disk);
         (disk, db)
     }
@@ -120,7 +129,11 @@ fn a_follower_has_what_its_primary_has() {
             |db| workload::create(db, &mut for_base),
             |db| (0..steps).for_each(|_| workload::step(db, &mut random)),
         );
-        let (disk, db) = primary.follower(if random.chance(1, 2) { logging } else { Logging::Value });
+        let executors = Executors { count: 3, ..Executors::default() };
+        let engine = [Engine::thin(), Engine::central(), executors.into()][random.below(3) as usize];
+        let about = format!("{about}, {engine:?}");
+        let (disk, db) =
+            primary.follower_with(if random.chance(1, 2) { logging } else { Logging::Value }, engine);
         for (lsn, packet) in &primary.packets {
             if random.chance(1, 5) {
                 let before = all(&db);
@@ -136,11 +149,17 @@ fn a_follower_has_what_its_primary_has() {
         }
         assert_same(&all(&db), &primary.contents, &about);
         // It can be used, and recovered.
+        db.close().unwrap();
+        let db = open(&disk, options(logging));
+        assert_same(&all(&db), &primary.contents, &format!("{about}, opened again"));
         (0..5).for_each(|_| workload::step(&db, &mut random));
         for name in ["nm", "nd"] {
             let table = db.table(name).unwrap();
-            db.transact(|tx| (0..40).try_for_each(|id| tx.insert(&table, &workload::row(&mut random, 500 + id, 50_000 + id))))
-                .unwrap();
+            db.transact(|tx| {
+                (0..40)
+                    .try_for_each(|id| tx.insert(&table, &workload::row(&mut random, 500 + id, 50_000 + id)))
+            })
+            .unwrap();
         }
         let expected = all(&db);
         let after_crash = open(&copy_of(&disk), options(logging));
@@ -168,10 +187,16 @@ fn a_forged_packet_is_an_error_or_another_packet() {
                 redo(&db, *lsn, packet).unwrap();
                 continue;
             }
+            if packet.is_empty() {
+                continue;
+            }
             for forgery in 0..150 {
                 let mut forged = packet.clone();
                 for _ in 0..1 + random.below(3) {
-                    let at = random.below(forged.len().min(4096) as u64) as usize;
+                    let at = random.below(forged.len().clamp(1, 4096) as u64) as usize;
+                    if at >= forged.len() {
+                        continue;
+                    }
                     match random.below(4) {
                         0 => forged[at] ^= 1 << random.below(8),
                         1 => forged[at] = random.next() as u8,
@@ -211,7 +236,8 @@ fn refused(primary: &Primary, packet: &[u8], expected: &str) {
 fn what_is_missing_is_named() {
     let create = |db: &Database| {
         for residence in [Residence::Memory, Residence::Disk] {
-            let def = two_columns(&format!("on_{residence}")).with_primary_key(&["id"]).with_residence(residence);
+            let def =
+                two_columns(&format!("on_{residence}")).with_primary_key(&["id"]).with_residence(residence);
             db.transact(|tx| tx.create_table(&def).map(drop)).unwrap();
         }
     };
@@ -254,6 +280,89 @@ fn what_is_missing_is_named() {
     refused(&primary, &primary.packets[0].1, "it is missing");
 }
 
+/// Names and storage that the follower's own tables have.
+#[test]
+fn a_table_does_not_take_what_another_one_has() {
+    let primary = Primary::new(
+        Logging::Value,
+        |_| {},
+        |db| {
+            db.transact(|tx| tx.create_table(&two_columns("t").with_index("by_v", &["v"], false)).map(drop))
+                .unwrap();
+        },
+    );
+    let (lsn, packet) = &primary.packets[0];
+    for taken in ["t", "by_v", "t_pkey"] {
+        let (_disk, db) = primary.follower(Logging::Value);
+        db.core().storage.catalog.raise_next_id(1_000);
+        db.transact(|tx| tx.create_table(&two_columns(taken)).map(drop)).unwrap();
+        let refused = redo(&db, *lsn, packet);
+        let Err(Error::Corrupt { what, .. }) = refused else { panic!("{refused:?}") };
+        assert!(what.contains("is the name of two tables or indexes"), "{what}");
+        db.close().unwrap();
+    }
+    // The heap of one of its own tables.
+    let mut create = Vec::new();
+    for record in records::read(packet).map(Result::unwrap) {
+        let records::Change::Put { row, .. } = record.change else { panic!("only puts") };
+        let mut row = row.to_vec();
+        if record.table == HEAPS {
+            row[4..8].copy_from_slice(&1_002_i32.to_le_bytes());
+        }
+        records::write_put(&mut create, record.table, record.key, false, &row);
+    }
+    let (_disk, db) = primary.follower(Logging::Value);
+    db.core().storage.catalog.raise_next_id(1_000);
+    db.transact(|tx| tx.create_table(&two_columns("other")).map(drop)).unwrap();
+    let refused = redo(&db, *lsn, &create);
+    let Err(Error::Corrupt { what, .. }) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("gets heap 1002, which a table has"), "{what}");
+    db.close().unwrap();
+}
+
+/// Rows that the transaction has written before ADD PRIMARY KEY are in the packet again, by their new keys.
+#[test]
+fn written_rows_get_a_primary_key() {
+    let create = |db: &Database| {
+        db.transact(|tx| {
+            let def =
+                two_columns("t").with_index("by_v", &["v"], false).with_index("by_both", &["v", "id"], true);
+            let table = tx.create_table(&def)?;
+            (0..30).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))
+        })
+        .unwrap();
+    };
+    let primary = Primary::new(Logging::Action, create, |db| {
+        let table = db.table("t").unwrap();
+        db.transact(|tx| {
+            let mut keys = Vec::new();
+            tx.scan(&table, &crate::Scan::all(), |key, _| {
+                keys.push(key.clone());
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+            tx.delete_at(&table, &keys[3])?;
+            tx.modify_at(&table, &keys[4], |fields| fields.add(1, 7).map(drop))?;
+            tx.update_at(&table, &keys[5], &[(0, Value::Int4(500))])?;
+            (100..120).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))?;
+            tx.add_primary_key("t", &["id"])?;
+            tx.update(&table, 500, &[(1, Value::Int8(8))])?;
+            tx.update(&table, 101, &[(0, Value::Int4(99))])?;
+            tx.delete(&table, 102)?;
+            tx.insert(&table, &[Value::Int4(102), Value::Int8(1)])?;
+            tx.drop_index("by_v")?;
+            tx.create_index("t", "by_v", &["v"], false)?;
+            tx.update(&table, 103, &[(1, Value::Int8(1))]).map(drop)
+        })
+        .unwrap();
+    });
+    let (_disk, db) = primary.follower(Logging::Action);
+    for (lsn, packet) in &primary.packets {
+        redo(&db, *lsn, packet).unwrap();
+    }
+    assert_same(&all(&db), &primary.contents, "with a primary key");
+    db.close().unwrap();
+}
+
 /// A redo waits for a reader's locks, and goes on when they are released.
 #[test]
 fn a_redo_waits_for_readers() {
@@ -275,14 +384,16 @@ fn a_redo_waits_for_readers() {
     });
     let (_disk, db) = primary.follower(Logging::Value);
     let tables = ["t", "gone"].map(|name| db.table(name).unwrap());
+    let second = primary.packets[1].0.0;
     for ((lsn, packet), table) in primary.packets.iter().zip([&tables[0], &tables[0], &tables[1]]) {
-        let mut reader = db.begin().unwrap();
-        let rows = reader.count(table).unwrap();
+        // The row that is changed, that is inserted, and whose table is dropped.
+        let (mut reader, key) = (db.begin().unwrap(), if lsn.0 == second { 2 } else { 1 });
+        let row = reader.get(table, key).unwrap();
         std::thread::scope(|scope| {
             let redoing = scope.spawn(|| redo(&db, *lsn, packet));
             std::thread::sleep(Duration::from_millis(30));
             assert!(!redoing.is_finished(), "place {lsn}");
-            assert_eq!(reader.count(table), Ok(rows));
+            assert_eq!(reader.get(table, key), Ok(row));
             reader.commit().unwrap();
             redoing.join().unwrap().unwrap();
         });
@@ -295,13 +406,17 @@ fn a_redo_waits_for_readers() {
 /// A checkpoint that no longer needs a load file removes it.
 #[test]
 fn a_redone_load_file_goes_with_a_later_checkpoint() {
-    let primary = Primary::new(Logging::Value, |_| {}, |db| {
-        db.transact(|tx| {
-            let table = tx.create_table(&two_columns("loaded"))?;
-            (0..400).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))
-        })
-        .unwrap();
-    });
+    let primary = Primary::new(
+        Logging::Value,
+        |_| {},
+        |db| {
+            db.transact(|tx| {
+                let table = tx.create_table(&two_columns("loaded"))?;
+                (0..400).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))
+            })
+            .unwrap();
+        },
+    );
     let (disk, db) = primary.follower(Logging::Value);
     let loads = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
     let (lsn, packet) = &primary.packets[0];
@@ -311,9 +426,48 @@ fn a_redone_load_file_goes_with_a_later_checkpoint() {
     assert_eq!(loads(), 1, "an abort leaves what it has not written");
     redo(&db, *lsn, packet).unwrap();
     assert_eq!(loads(), 1);
-    (0..3).for_each(|_| db.checkpoint().map(drop).unwrap());
+    assert_eq!(db.core().storage.catalog.next_id(), primary.next_id);
+    for name in ["a", "b", "c"] {
+        db.transact(|tx| tx.create_table(&two_columns(name)).map(drop)).unwrap();
+        db.checkpoint().unwrap();
+    }
     assert_eq!(loads(), 0);
-    assert_same(&all(&db), &primary.contents, "loaded");
+    assert_eq!(all(&db)["loaded"], primary.contents["loaded"]);
+    db.close().unwrap();
+}
+
+/// The storage of a table is made again when its packet is redone after an abort.
+#[test]
+fn a_packet_is_redone_after_an_abort() {
+    let primary = Primary::new(
+        Logging::Value,
+        |_| {},
+        |db| {
+            for residence in [Residence::Memory, Residence::Disk] {
+                let def = two_columns(&format!("on_{residence}")).with_index(
+                    format!("by_{residence}"),
+                    &["v"],
+                    false,
+                );
+                db.transact(|tx| {
+                    let table = tx.create_table(&def.clone().with_residence(residence))?;
+                    (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))
+                })
+                .unwrap();
+            }
+        },
+    );
+    let (_disk, db) = primary.follower(Logging::Value);
+    for (lsn, packet) in &primary.packets {
+        for _ in 0..3 {
+            let mut tx = db.begin().unwrap();
+            tx.redo(*lsn, packet).unwrap();
+            tx.abort().unwrap();
+        }
+        redo(&db, *lsn, packet).unwrap();
+    }
+    (0..3).for_each(|_| db.checkpoint().map(drop).unwrap());
+    assert_same(&all(&db), &primary.contents, "after aborts");
     db.close().unwrap();
 }
 
@@ -327,17 +481,30 @@ fn a_large_packet_is_redone_whole() {
     let rows = super::ROWS_LOCKED_MAX as i32 + 1_000;
     let primary = Primary::new(Logging::Value, create, |db| {
         let table = db.table("t").unwrap();
-        db.transact(|tx| (0..rows).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))).unwrap();
+        db.transact(|tx| (0..rows).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)])))
+            .unwrap();
     });
     let (_disk, db) = primary.follower(Logging::Value);
     for (lsn, packet) in &primary.packets {
         assert!(packet.len() > WRITE_SET);
-        redo(&db, *lsn, packet).unwrap();
+        db.transact(|tx| {
+            tx.redo(*lsn, packet)?;
+            assert_eq!(
+                tx.context().owner.mode_of(primary.contents["t"].description.id),
+                Some(LockMode::Exclusive)
+            );
+            Ok(())
+        })
+        .unwrap();
     }
     assert_same(&all(&db), &primary.contents, "a large packet");
     let table = db.table("t").unwrap();
-    let refused = db.transact(|tx| (0..rows).try_for_each(|id| tx.update(&table, id, &[(1, Value::Int8(1))]).map(drop)));
-    assert!(matches!(refused, Err(Error::WriteSetTooLarge { .. })), "the bound holds for other transactions: {refused:?}");
+    let refused = db
+        .transact(|tx| (0..rows).try_for_each(|id| tx.update(&table, id, &[(1, Value::Int8(1))]).map(drop)));
+    assert!(
+        matches!(refused, Err(Error::WriteSetTooLarge { .. })),
+        "the bound holds for other transactions: {refused:?}"
+    );
     drop(table);
     db.close().unwrap();
 }

@@ -6,9 +6,9 @@ use crate::Database;
 use crate::catalog::Description;
 use crate::io::{Caching, Disk, MemoryDisk, Open};
 use crate::row::{Key, WhichIndex};
+use crate::store::TableVersion;
 use crate::store::paged::PageAccess;
 use crate::store::tree::{Batch, Direction, Guard, More, ScanRange};
-use crate::store::TableVersion;
 
 /// A table: its description, its rows with their hidden numbers by their keys, and the keys in each secondary index.
 #[derive(Debug, PartialEq)]
@@ -22,7 +22,8 @@ fn keys(version: &TableVersion, which: WhichIndex) -> Vec<Vec<u8>> {
     let (mut batch, mut keys) = (Batch::new(), Vec::new());
     loop {
         let (by, all) = (PageAccess::plain(), ScanRange::ALL);
-        let more = version.store.read_leaf(&by, which, &all, Direction::Forward, Guard::Leave, &mut batch).unwrap();
+        let more =
+            version.store.read_leaf(&by, which, &all, Direction::Forward, Guard::Leave, &mut batch).unwrap();
         keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
         if more == More::No {
             return keys;
@@ -57,14 +58,20 @@ fn contents(version: &TableVersion) -> Contents {
         }
         of_rows.sort();
         let there = keys(version, WhichIndex::Secondary(position));
-        assert!(there.iter().eq(of_rows.iter().map(|(entry, _)| entry)), "index {position} of table \"{name}\"");
+        assert!(
+            there.iter().eq(of_rows.iter().map(|(entry, _)| entry)),
+            "index {position} of table \"{name}\""
+        );
         for (entry, expected) in &of_rows {
             assert_eq!(&&body(version, WhichIndex::Secondary(position), entry), expected, "table \"{name}\"");
         }
         entries.push(there);
     }
     for body in rows.values().filter(|_| version.numbered) {
-        assert!(version.row_number(body) < version.numbers.next(), "table \"{name}\" may give a number again");
+        assert!(
+            version.row_number(body) < version.numbers.next(),
+            "table \"{name}\" may give a number again"
+        );
     }
     Contents { description: Description::of_version(version), rows, entries }
 }
@@ -77,13 +84,23 @@ pub fn all(db: &Database) -> BTreeMap<String, Contents> {
 
 /// Both have the same.
 pub fn assert_same(found: &BTreeMap<String, Contents>, expected: &BTreeMap<String, Contents>, about: &str) {
-    assert!(found.keys().eq(expected.keys()), "{about}: tables {:?}, expected {:?}", found.keys(), expected.keys());
+    assert!(
+        found.keys().eq(expected.keys()),
+        "{about}: tables {:?}, expected {:?}",
+        found.keys(),
+        expected.keys()
+    );
     for (name, expected) in expected {
         let found = &found[name];
         assert_eq!(found.description, expected.description, "{about}");
         assert_eq!(found.rows.len(), expected.rows.len(), "{about}: the rows of table \"{name}\"");
         let other = expected.rows.iter().find(|(key, body)| found.rows.get(*key) != Some(*body));
-        assert_eq!(other, None, "{about}: a row of table \"{name}\", found {:?}", other.map(|(key, _)| found.rows.get(key)));
+        assert_eq!(
+            other,
+            None,
+            "{about}: a row of table \"{name}\", found {:?}",
+            other.map(|(key, _)| found.rows.get(key))
+        );
         assert_eq!(found.entries, expected.entries, "{about}: the indexes of table \"{name}\"");
     }
 }

@@ -117,7 +117,9 @@ fn change(tx: &mut Transaction<'_>, table: &Table, random: &mut Random) -> Resul
             (0, _) | (_, None) => allow(tx.insert(table, &values)),
             (1, Some(key)) => allow(tx.delete_at(table, &key)),
             (2, Some(key)) => allow(tx.modify_at(table, &key, |fields| fields.add(3, 5).map(drop))),
-            (_, Some(key)) => allow(tx.update_at(table, &key, &[(1, values[1].clone()), (2, values[2].clone())])),
+            (_, Some(key)) => {
+                allow(tx.update_at(table, &key, &[(1, values[1].clone()), (2, values[2].clone())]))
+            }
         };
     }
     match random.below(10) {
@@ -177,7 +179,12 @@ fn define(tx: &mut Transaction<'_>, random: &mut Random) -> Result<()> {
                 allow(tx.create_index(any, &format!("{any}_by_part"), &["part", "id"], false))
             }
         },
-        8 => allow(tx.add_primary_key(if random.chance(1, 8) { any } else { name }, &["id"])),
+        8 => {
+            if random.chance(1, 2) {
+                change_some(tx, random)?;
+            }
+            allow(tx.add_primary_key(if random.chance(1, 4) { any } else { name }, &["id"]))
+        }
         _ => allow(tx.set_residence(any, residence)),
     }
 }
