@@ -11,7 +11,6 @@ use crate::commit::redo::{Change, RedoRecord};
 use crate::commit::write_set::CurrentLocation;
 use crate::error::Result;
 use crate::row::Key;
-use crate::store::memory::load_file::LoadFileReader;
 use crate::txn::bulk_load::{LoadFileIs, TableLoad};
 use crate::txn::context::Context;
 
@@ -57,8 +56,7 @@ impl Redone<'_> {
     /// Redoes the rows of a load file.
     fn load(&mut self, slot: u32, (file, digest): (u64, Option<u64>), bytes: &[u8]) -> Result<()> {
         let core = self.context.core.clone();
-        let reader = LoadFileReader::open(&*core.storage.disk, core.storage.database_id, file, digest)?;
-        reader.for_each_row(|_, body| {
+        core.storage.for_each_loaded((file, digest), |body| {
             self.context.check()?;
             self.compose_loaded(slot, body)?;
             self.context.put_direct(slot)
