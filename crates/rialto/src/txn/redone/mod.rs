@@ -39,7 +39,7 @@ use crate::commit::senseless::{self, no_record, no_table};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::isolate::LockMode;
-use crate::store::tree::MAX_KEY_BYTES;
+use crate::row::KEY_BYTES_MAX;
 
 /// A packet of more records locks whole tables, and not each row.
 const ROWS_LOCKED_MAX: usize = 64 << 10;
@@ -134,7 +134,7 @@ impl<'a> Redone<'a> {
             let (record, bytes) = item.map_err(|offset| no_record(self.lsn, offset))?;
             let from = end;
             end += bytes.len();
-            if record.key.len() > MAX_KEY_BYTES {
+            if record.key.len() > KEY_BYTES_MAX {
                 return Err(senseless::packet(self.lsn, format!("a key of {} bytes", record.key.len())));
             }
             if is_system(record.table) {
