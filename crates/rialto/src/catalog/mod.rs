@@ -9,11 +9,13 @@
 //! keeps it, and redo raises it past each identifier that it meets. When it has reached [`system::LAST_ID`], no table,
 //! index or load file can be made any more; all that exist can still be used.
 
+mod described;
 pub(crate) mod description;
 mod residence;
 mod row_numbers;
 pub(crate) mod system;
 
+pub(crate) use self::described::{Described, SystemRowId};
 pub(crate) use self::description::Description;
 pub use self::residence::Residence;
 pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};

@@ -58,6 +58,12 @@ impl RowNumbers {
         self.next.load(Ordering::Relaxed)
     }
 
+    /// Notes a number that a row was given elsewhere. It is not handed out from now on, except from a block that was
+    /// taken before.
+    pub fn note(&self, number: u64) {
+        self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+    }
+
     /// A block of numbers of this share, or of any share: what is left of it.
     fn take_block(&self, share: Option<NumberShare>) -> Range<u64> {
         let mut next = self.next();

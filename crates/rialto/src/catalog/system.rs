@@ -19,7 +19,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Residence;
 use super::description::Description;
 use crate::ids::{HeapId, IndexId, TableId};
-use crate::row::{Column, ColumnType, IndexDef, Value, primary_index_name};
+use crate::row::{Column, ColumnType, IndexDef, RowView, Value, primary_index_name};
 
 /// Identifiers below this one belong to the system.
 pub(crate) const FIRST_USER_ID: u32 = 64;
@@ -32,6 +32,29 @@ pub(crate) const COLUMNS: TableId = TableId(2);
 pub(crate) const INDEXES: TableId = TableId(3);
 pub(crate) const HEAPS: TableId = TableId(4);
 pub(crate) const RESIDENCE: TableId = TableId(5);
+
+/// Whether this is a system table.
+pub(crate) fn is_system(table: TableId) -> bool {
+    table.0 < FIRST_USER_ID
+}
+
+/// The highest identifier in a row of a system table.
+pub(crate) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
+    let columns: &[usize] = match table {
+        TABLES => &[0],
+        INDEXES => &[0, 1],
+        HEAPS => &[0, 1],
+        RESIDENCE => &[0],
+        _ => &[],
+    };
+    let id = |&column: &usize| row.get_i32(column).ok().and_then(|id| u32::try_from(id).ok());
+    columns.iter().filter_map(id).max().unwrap_or(0)
+}
+
+/// An identifier higher than this load file's number.
+pub(crate) fn after_load(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
+}
 
 /// Whether this is the storage of a system table, which has the table's number.
 pub(crate) fn is_system_heap(heap: HeapId) -> bool {
@@ -280,7 +303,7 @@ impl TakenNames {
 }
 
 /// The names of a table and of its indexes.
-fn names_of(description: &Description) -> impl Iterator<Item = String> {
+pub(crate) fn names_of(description: &Description) -> impl Iterator<Item = String> {
     let primary = primary_index_name(&description.name);
     let indexes = description.indexes.iter().map(|index| index.name.clone());
     [description.name.clone(), primary].into_iter().chain(indexes)

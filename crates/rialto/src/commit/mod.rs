@@ -5,6 +5,7 @@
 //! - `state`: the states of a commit, from its last operation to its released locks;
 //! - `apply`: how the writes get into the tables, after the place (I2, I10);
 //! - `in_progress`, `definitions`: the commits in progress, and the barriers that checkpoints close to them (I5);
+//! - [`senseless`]: the errors for redo records that make no sense;
 //! - [`sweep_side`]: on which side of a black/white sweep a commit is;
 //! - `logging`: what goes into the log ([`Logging`]); `path`: the components that all commits share.
 
@@ -16,6 +17,7 @@ mod logging;
 mod model;
 mod path;
 pub(crate) mod redo;
+pub(crate) mod senseless;
 mod state;
 pub(crate) mod sweep_side;
 mod sync;

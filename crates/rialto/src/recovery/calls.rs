@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::catalog::is_system;
-use super::redo::{Redo, Workers, no_record, table_at};
+use super::redo::{Redo, Workers, table_at};
 use super::table::{RedoTable, Scratch, resident};
+use crate::catalog::system::is_system;
 use crate::catalog::{RowNumbers, first_row_number};
 use crate::commit::redo::{self, Change};
+use crate::commit::senseless::no_record;
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::io::Disk;

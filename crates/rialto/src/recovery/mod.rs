@@ -124,6 +124,7 @@ use self::redo::Redo;
 pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
 };
+use crate::catalog::system::{after_load, is_system};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomePages};
 use crate::checkpoint::image_sums::ImageSums;
 pub use crate::checkpoint::recovery_rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
@@ -433,11 +434,11 @@ impl Recovery<'_> {
         let loads = self.loads(&redo.loads, home)?;
         // A load that was not committed has left its file: if another load got its number, removing this file would
         // remove that load's own.
-        let unused = loads.iter().map(|load| catalog::after_load(load.number)).max();
+        let unused = loads.iter().map(|load| after_load(load.number)).max();
         let next_id = redo.next_id.max(unused.unwrap_or(0));
         let tables = redo.finish(log_end.lsn())?;
         report.secondary_time = began.elapsed();
-        let user = tables.iter().filter(|table| !catalog::is_system(table.id));
+        let user = tables.iter().filter(|table| !is_system(table.id));
         report.rows = user.clone().map(|table| table.store.rows()).sum();
         report.tables = user.count() as u64;
         report.memory_bytes = u64::from(self.segments.high_water()) * SEGMENT_BYTES as u64;

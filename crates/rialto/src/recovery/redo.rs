@@ -16,16 +16,18 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::calls::{Calls, Replay};
-use super::catalog::{self, Described, is_system, senseless};
+use super::catalog::{self, senseless};
 use super::heaps::Heaps;
 use super::load::Loaded;
 use super::pages::RedoPages;
 use super::progress::{RecoveryProgress, Step, bytes};
 use super::table::{At, Builder, RedoTable, Scratch};
 use super::{Recovery, Start};
-use crate::catalog::{Description, first_row_number};
+use crate::catalog::system::{after_load, highest_id, is_system};
+use crate::catalog::{Described, Description, first_row_number};
 use crate::checkpoint::home::HOME_FILE;
 use crate::commit::redo::{self, Change, RedoRecord};
+use crate::commit::senseless::{in_log, no_record, no_system_table, no_table};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn, TableId};
 use crate::io::Disk;
@@ -119,9 +121,9 @@ impl<'a> Redo<'a> {
             system.push(Arc::new(builder.build(description, &own)?));
         }
         let copy = home.copy.map_or_else(|| HOME_FILE.to_owned(), backup_name);
-        let mut described = Described::of(&system, &copy)?;
+        let mut described = catalog::described_by(&system, &copy)?;
         let (mut tables, heaps) = (HashMap::new(), Heaps::new(recovery.nodes.clone(), builder.threads));
-        for (id, description) in described.changes(&copy)? {
+        for (id, description) in catalog::changes(&mut described, &copy)? {
             let description = description.expect("no table was there before");
             let own = segments.remove(&description.heap).unwrap_or_default();
             let table = Arc::new(builder.build_of_copy(description, &own)?);
@@ -296,16 +298,12 @@ impl<'a> Redo<'a> {
 
     fn system_record(&mut self, lsn: Lsn, record: &RedoRecord<'_>) -> Result<()> {
         let Some(table) = self.system.iter().find(|table| table.description.id == record.table) else {
-            let what = format!(
-                "a redo record for system table {}, which this program does not know",
-                record.table.0
-            );
-            return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
+            return Err(no_system_table(lsn, record.table));
         };
         match record.change {
             Change::Put { row, .. } => {
                 let row = table.view(lsn, row)?;
-                self.next_id = self.next_id.max(catalog::highest_id(record.table, row).saturating_add(1));
+                self.next_id = self.next_id.max(highest_id(record.table, row).saturating_add(1));
             }
             Change::Load { .. } => return Err(senseless(table, lsn, "a bulk load into a system table")),
             _ => {}
@@ -316,12 +314,12 @@ impl<'a> Redo<'a> {
                         of the redo start";
             return Err(senseless(table, lsn, what));
         }
-        self.described.note(table, record.key, lsn)
+        catalog::note_row(&mut self.described, table, record.key, lsn)
     }
 
     /// The load file that a record of the packet at this place names.
     pub(super) fn load_file(&mut self, lsn: Lsn, number: u64, digest: Option<u64>) -> Result<LoadFileReader> {
-        self.next_id = self.next_id.max(catalog::after_load(number));
+        self.next_id = self.next_id.max(after_load(number));
         self.loads.push(LoadFile { number, committed: LoadCommit::At(lsn) });
         LoadFileReader::open(self.disk, self.database_id, number, digest)
     }
@@ -365,7 +363,7 @@ impl<'a> Redo<'a> {
     /// place. Only tables whose description has changed are visited. Storage that a table gets here is empty: a backup
     /// copy has segments only of the tables in its own catalog.
     fn bring_in_line(&mut self, lsn: Lsn) -> Result<()> {
-        for (id, description) in self.described.changes(&catalog::in_log(lsn))? {
+        for (id, description) in catalog::changes(&mut self.described, &in_log(lsn))? {
             self.changed.insert(id);
             let Some(description) = description else {
                 self.tables.remove(&id).iter().for_each(|table| self.heaps.remove(table));
@@ -401,7 +399,7 @@ impl<'a> Redo<'a> {
     /// The tables with all of their indexes, once the log is redone up to its end.
     pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
         let replayed = self.end_replay()?;
-        self.described.check(&self.system, "the log's end")?;
+        catalog::check(&self.described, &self.system, "the log's end")?;
         let budget = self.builder.segments.budget();
         let replayed = replayed.filter(|replayed| {
             // Rows that lie in too many segments are moved together, and all indexes on them are built anew.
@@ -460,17 +458,7 @@ pub(super) type RedoTables = HashMap<TableId, Arc<RedoTable>>;
 /// The table that a record of the packet at this place is for. Its transaction had the table locked, so a DDL that
 /// comes after it in the log also came after it in time; therefore the table exists.
 pub(super) fn table_at(tables: &RedoTables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
-    tables.get(&id).ok_or_else(|| {
-        let what = format!("a redo record for table {}, and at this place there is no such table", id.0);
-        Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what }
-    })
-}
-
-/// The error for bytes that are no redo record, at this offset of the packet at this place.
-pub(super) fn no_record(lsn: Lsn, offset: usize) -> Error {
-    let what =
-        "expected a redo record; the packet's checksum is right, but the record makes no sense".to_owned();
-    Error::Corrupt { file: format!("the log, place {lsn}"), offset: offset as u64, what }
+    tables.get(&id).ok_or_else(|| no_table(lsn, id))
 }
 
 /// Records for one worker: their bytes, and for each its table, its packet and where it ends.

@@ -10,7 +10,7 @@ use super::memory::Heap;
 use super::table::{Table, TableVersion};
 use crate::catalog::system;
 use crate::error::{Error, Result};
-use crate::ids::{IndexId, Lsn, TableId};
+use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::opening::Opening;
 use crate::row::WhichIndex;
 
@@ -97,6 +97,11 @@ impl Catalog {
         self.next_id.load(Ordering::Relaxed)
     }
 
+    /// Keeps the identifiers below this one from being handed out: they may be in use.
+    pub fn raise_next_id(&self, next: u32) {
+        self.next_id.fetch_max(next, Ordering::Relaxed);
+    }
+
     #[inline]
     pub fn is_system(&self, id: TableId) -> bool {
         id.0 < system::FIRST_USER_ID
@@ -138,6 +143,11 @@ impl Catalog {
         let tables = self.tables.read();
         let heap = |table: &Table| Some(table.version().store.memory()?.heap.clone());
         tables.by_id.values().filter_map(heap).collect()
+    }
+
+    /// Whether a table has this storage.
+    pub fn has_heap(&self, heap: HeapId) -> bool {
+        self.tables.read().by_id.values().any(|table| table.version().store.heap() == heap)
     }
 
     /// The table that has an index of this name, its primary key included.

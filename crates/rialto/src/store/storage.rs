@@ -109,6 +109,19 @@ impl Storage {
         self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
     }
 
+    /// Gives the body of each row in the load file of this number, which a packet names with this digest.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the file is missing, damaged or of another load; [`Error::Io`]; those of `take`.
+    pub fn for_each_loaded(
+        &self,
+        (number, digest): (u64, Option<u64>),
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let reader = load_file::LoadFileReader::open(&*self.disk, self.database_id, number, digest)?;
+        reader.for_each_row(|_, body| take(body))
+    }
+
     /// Removes a load file that no packet names. If that fails, recovery removes it. The file may be missing.
     pub fn remove_load_file(&self, number: u64) {
         let _ = self.disk.remove(&load_file::load_file_name(number));

@@ -11,6 +11,7 @@
 use super::context::Context;
 use super::seek::SlotClaims;
 use crate::commit::redo;
+use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
@@ -33,8 +34,18 @@ pub(super) struct TableLoad {
     /// Where the load's record begins and ends in the packet.
     pub packet_at: usize,
     pub packet_end: usize,
-    /// Whether the file is written, and its digest in the packet.
-    pub is_written: bool,
+    pub written: LoadFileIs,
+}
+
+/// What has become of the file of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoadFileIs {
+    /// The commit writes it.
+    ToBeWritten,
+    /// It is written, and its digest is in the packet. An abort removes it.
+    Written,
+    /// It was there before the transaction, which redoes it. An abort leaves it.
+    Received,
 }
 
 impl Context {
@@ -67,7 +78,13 @@ impl Context {
         // The file is written at the commit, which also sets its digest here.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end, is_written: false });
+        self.ddl().add_load(TableLoad {
+            store,
+            file,
+            packet_at,
+            packet_end,
+            written: LoadFileIs::ToBeWritten,
+        });
         true
     }
 
@@ -161,13 +178,35 @@ impl Context {
             return Ok(());
         }
         let _pass = core.storage.pass_to_load_files()?;
-        for load in ddl.loads().iter().filter(|load| !load.is_written) {
+        for load in ddl.loads().iter().filter(|load| load.written == LoadFileIs::ToBeWritten) {
             let check = || if cancellation.is_asked() { Err(Error::Cancelled) } else { Ok(()) };
             let file = (core.storage.database_id, load.file);
             let digest = load.store.write_load_file(&*core.storage.disk, file, &check)?;
             redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);
         }
         Ok(())
+    }
+
+    /// Takes the row of the key in `self.key` out of a table that no other transaction sees, and that has it from
+    /// [`Context::insert_direct`]. False if it is not there.
+    pub(super) fn remove_direct(&mut self, slot: u32) -> Result<bool> {
+        let CurrentLocation::Stored(record) = self.locate(slot)? else { return Ok(false) };
+        let table = self.tables.at(slot);
+        let Some(pages) = table.store.pages() else {
+            self.take_back_direct(slot, record);
+            return Ok(true);
+        };
+        let mut body = Vec::new();
+        pages.read(&self.page_access, &self.key, &mut body)?;
+        let row = &body[table.row_at()..];
+        let entry = |position| {
+            let mut entry = Key::new();
+            table.schema.index_key_of_row(position, row, &self.key, &mut entry);
+            entry
+        };
+        let entries: Vec<Key> = (0..table.schema.indexes().len()).map(entry).collect();
+        pages.unload(&self.page_access, &self.key, record, &entries)?;
+        Ok(true)
     }
 
     /// Takes back a loaded row, which may be in only some of its indexes. Entries that it took over from other rows, or

@@ -128,7 +128,7 @@ impl Context {
 
     /// A change that may move keys, or that is written whole.
     #[inline(never)]
-    fn change_any(&mut self, target: TargetRow, edited: Edited) -> Result<()> {
+    pub(super) fn change_any(&mut self, target: TargetRow, edited: Edited) -> Result<()> {
         if unlikely(self.fetches()) {
             return self.fetch_change(target, edited);
         }

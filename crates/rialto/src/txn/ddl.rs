@@ -25,12 +25,22 @@ use crate::isolate::{LockMode, LockTarget};
 use crate::row::{
     IndexDef, IntoKey, Key, Schema, WhichIndex, encode, primary_index_name, table_of_primary_index,
 };
-use crate::store::{StoragePart, Table, TableParts, TableVersion};
+use crate::store::{IndexStorage, StoragePart, Table, TableParts, TableVersion};
 
 /// The versions of tables that a transaction defines may take this many times the bytes that its packet may
 /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)). Each change of a table keeps a version of
 /// its own until the transaction has ended, because writes and savepoints name it.
 const VERSIONS_PER_PACKET: usize = 4;
+
+/// The identifier of an index in memory while it is built.
+const UNNAMED: IndexId = IndexId(0);
+
+/// A schema with one more index, and the position of that.
+fn with_index(schema: &Schema, index: &IndexDef) -> Result<(Schema, usize)> {
+    let mut indexes = schema.indexes().to_vec();
+    indexes.push(index.clone());
+    Ok((schema.with_indexes(indexes)?, schema.indexes().len()))
+}
 
 /// Refuses a row that has a NULL in the primary key, or too long a key.
 pub(super) fn check_keys(schema: &Schema, row: &[u8]) -> Result<()> {
@@ -263,13 +273,20 @@ impl Context {
         self.delete_system_row(&system::heap_row(&description))?;
         description.heap = HeapId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::heap_row(&description))?;
-        let fresh = self.build_empty(&description)?;
+        self.replace_storage(old, &description).map(drop)
+    }
+
+    /// Gives a table new, empty storage, as this description says.
+    pub(super) fn replace_storage(
+        &mut self,
+        old: Arc<TableVersion>,
+        description: &Description,
+    ) -> Result<Arc<TableVersion>> {
+        let fresh = self.build_empty(description)?;
         let mut parts = fresh.parts();
         (parts.numbers, parts.lineage) = (old.numbers.clone(), old.lineage.clone());
-        let created = StoragePart::all_of(&fresh);
-        let replaced = StoragePart::all_of(&old);
-        self.replace(old, parts, replaced, created);
-        Ok(())
+        let (created, replaced) = (StoragePart::all_of(&fresh), StoragePart::all_of(&old));
+        Ok(self.replace(old, parts, replaced, created))
     }
 
     fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
@@ -278,28 +295,12 @@ impl Context {
         let old = self.tables.shared(slot).clone();
         let positions = columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
         check_index_count(table, old.schema.indexes().len() + 1)?;
-        let with = |index: &IndexDef| {
-            let mut indexes = old.schema.indexes().to_vec();
-            indexes.push(index.clone());
-            old.schema.with_indexes(indexes).map(Arc::new)
-        };
         // The index takes its identifier once it is built: a refused index takes none. In pages it has one from the first.
         let in_pages = self.pages(slot).is_some();
         let new_id = |context: &Context| context.core.storage.catalog.new_id().map(IndexId);
         let id = if in_pages { new_id(self)? } else { IndexId(0) };
         let mut index = IndexDef { id, name: name.to_owned(), columns: positions, unique };
-        let schema = with(&index)?;
-        let position = old.schema.indexes().len();
-        let check = |row: &[u8]| schema.check_key_lengths(row);
-        let built =
-            self.build_index((slot, id, name), &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
-                schema.index_key_of_row(position, row, primary, key);
-            });
-        let built = built?.map_err(|key| Error::DuplicateKey {
-            table: table.to_owned(),
-            index: name.to_owned(),
-            key: schema.print_key(WhichIndex::Secondary(position), &key),
-        })?;
+        let built = self.build_secondary(slot, &index)?;
         if !in_pages {
             index.id = new_id(self)?;
         }
@@ -308,8 +309,29 @@ impl Context {
             error
         };
         self.put_system_row(&system::index_row(old.id, &index)).map_err(made)?;
+        self.add_index(slot, &index, built)
+    }
+
+    /// Builds a secondary index over the rows of a table.
+    pub(super) fn build_secondary(&mut self, slot: u32, index: &IndexDef) -> Result<IndexStorage> {
+        let (schema, position) = with_index(&self.tables.at(slot).schema, index)?;
+        let check = |row: &[u8]| schema.check_key_lengths(row);
+        let about = (slot, index.id, &*index.name);
+        let built = self.build_index(about, &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
+            schema.index_key_of_row(position, row, primary, key);
+        });
+        built?.map_err(|key| Error::DuplicateKey {
+            table: schema.table().to_owned(),
+            index: index.name.clone(),
+            key: schema.print_key(WhichIndex::Secondary(position), &key),
+        })
+    }
+
+    /// Adds an index, which was built, behind the others of its table.
+    pub(super) fn add_index(&mut self, slot: u32, index: &IndexDef, built: IndexStorage) -> Result<()> {
+        let old = self.tables.shared(slot).clone();
         let mut parts = old.parts();
-        parts.schema = with(&index)?;
+        parts.schema = Arc::new(with_index(&old.schema, index)?.0);
         parts.store.add_index(built.clone());
         self.replace(old, parts, Vec::new(), vec![StoragePart::Index(index.id, built)]);
         Ok(())
@@ -323,13 +345,20 @@ impl Context {
             return Err(Error::Unsupported { what });
         };
         let slot = self.take_table(&table)?;
+        let old = self.tables.at(slot);
+        let row = system::index_row(old.id, &old.schema.indexes()[position]);
+        self.delete_system_row(&row)?;
+        self.remove_index(slot, position)
+    }
+
+    /// Removes the index at a position of its table.
+    pub(super) fn remove_index(&mut self, slot: u32, position: usize) -> Result<()> {
         let old = self.tables.shared(slot).clone();
         let mut indexes = old.schema.indexes().to_vec();
         let index = indexes.remove(position);
         let mut parts = old.parts();
         parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
         let gone = parts.store.remove_index(position);
-        self.delete_system_row(&system::index_row(old.id, &index))?;
         self.replace(old, parts, vec![StoragePart::Index(index.id, gone)], Vec::new());
         Ok(())
     }
@@ -366,29 +395,44 @@ impl Context {
         }
         self.delete_system_row(&system::primary_row(&Description::of_version(&old)))?;
         let schema = Arc::new(description.schema()?);
-        let check = |row: &[u8]| check_keys(&schema, row);
-        let primary = primary_index_name(table);
-        let unnamed = IndexId(0);
-        let built =
-            self.build_index((slot, unnamed, &primary), &check, &|row: &[u8], _: &[u8], key: &mut Key| {
-                schema.primary_key_of_row(row, 0, key);
-            });
-        let built = built?.map_err(|key| Error::DuplicateKey {
-            table: table.to_owned(),
-            index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
-            key: schema.print_key(WhichIndex::Primary, &key),
-        })?;
+        let built = self.build_primary(slot, &schema)?;
         description.primary_id = IndexId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::primary_row(&description))?;
+        self.identify(slot, schema, (description.primary_id, built))
+    }
+
+    /// Builds the primary index of a memory-resident table by the key that this schema has.
+    pub(super) fn build_primary(&mut self, slot: u32, schema: &Schema) -> Result<IndexStorage> {
+        let check = |row: &[u8]| check_keys(schema, row);
+        let name = primary_index_name(schema.table());
+        let built =
+            self.build_index((slot, UNNAMED, &name), &check, &|row: &[u8], _: &[u8], key: &mut Key| {
+                schema.primary_key_of_row(row, 0, key);
+            });
+        built?.map_err(|key| Error::DuplicateKey {
+            table: schema.table().to_owned(),
+            index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
+            key: schema.print_key(WhichIndex::Primary, &key),
+        })
+    }
+
+    /// Gives a memory-resident table the primary key of this schema, with the index that was built.
+    pub(super) fn identify(
+        &mut self,
+        slot: u32,
+        schema: Arc<Schema>,
+        (primary_id, built): (IndexId, IndexStorage),
+    ) -> Result<()> {
+        let old = self.tables.shared(slot).clone();
         let mut parts = old.parts();
-        (parts.schema, parts.primary_id) = (schema.clone(), description.primary_id);
-        let mut created = vec![StoragePart::Index(description.primary_id, built.clone())];
+        (parts.schema, parts.primary_id) = (schema.clone(), primary_id);
+        let mut created = vec![StoragePart::Index(primary_id, built.clone())];
         let before = parts.store.replace_index(WhichIndex::Primary, built);
         let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
         // Entries of a non-unique index end in the primary key, which has changed.
         for position in 0..schema.indexes().len() {
             let secondary = self.build_index(
-                (slot, unnamed, &schema.indexes()[position].name),
+                (slot, UNNAMED, &schema.indexes()[position].name),
                 &|_| Ok(()),
                 &|row: &[u8], _: &[u8], key: &mut Key| {
                     let mut primary = Key::new();
@@ -402,8 +446,8 @@ impl Context {
             replaced.push(StoragePart::Index(id, before));
             created.push(StoragePart::Index(id, secondary));
         }
-        self.replace(old, parts, replaced, created);
-        self.rename_writes(self.tables.find(description.id).expect("just replaced"))
+        let new = self.replace(old, parts, replaced, created);
+        self.rename_writes(self.tables.find(new.id).expect("just replaced"))
     }
 
     /// Writes the rows that this transaction has put into a table once more, by their new key. So they are found by it,
@@ -450,9 +494,8 @@ impl Context {
                 replaced &= table.store.repoint(WhichIndex::Secondary(position), &entry, record, moved);
             }
             debug_assert!(replaced, "the indexes were built with the row");
-            let limit = self.core.defaults.write_set_bytes_max;
-            if length > limit {
-                return Err(Error::WriteSetTooLarge { length, limit });
+            if length > self.room {
+                return Err(self.too_large(length));
             }
         }
         Ok(())

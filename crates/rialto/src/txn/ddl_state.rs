@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use super::bulk_load::TableLoad;
+use super::bulk_load::{LoadFileIs, TableLoad};
 use super::context::Context;
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
@@ -94,7 +94,7 @@ fn discard(part: &StoragePart, context: &Context) {
     }
 }
 
-/// The same for storage that a committed change replaces by the storage of the table's `next` version, if there is one.
+/// The same for storage that a committed change replaces by the storage of the table's `next` version, the last that the transaction has made, if there is one.
 /// What the locks know of its index goes too, unless that version has the index.
 fn retire(part: &StoragePart, next: Option<&TableVersion>, context: &Context) {
     discard(part, context);
@@ -284,8 +284,14 @@ impl DdlState {
     /// The table that has an index of this name, primary ones included, in a version that this transaction has made.
     pub(super) fn table_of_index(&self, name: &str) -> Option<(&Arc<TableVersion>, WhichIndex)> {
         count_probe();
-        let version = self.changes[*self.by_table.get(self.by_index.get(name)?)?.last()?].versions().1?;
+        let version = self.last_version(*self.by_index.get(name)?)?;
         Some((version, version.schema.index_named(name).ok()?))
+    }
+
+    /// The version of a table after the last change of it; none if that drops it.
+    fn last_version(&self, id: TableId) -> Option<&Arc<TableVersion>> {
+        count_probe();
+        self.changes[*self.by_table.get(&id)?.last()?].versions().1
     }
 
     /// The versions that this transaction has made, the newest first.
@@ -343,7 +349,8 @@ impl DdlState {
             match change {
                 DdlChange::Create(_) => {}
                 DdlChange::Replace { new, replaced, .. } => {
-                    replaced.iter().for_each(|part| retire(part, Some(new), context));
+                    let last = self.last_version(new.id);
+                    replaced.iter().for_each(|part| retire(part, last.map(|last| &**last), context));
                 }
                 DdlChange::Drop(old) => {
                     StoragePart::all_of(old).iter().for_each(|part| retire(part, None, context));
@@ -355,7 +362,7 @@ impl DdlState {
     /// Drops the DDL of an aborted transaction.
     pub fn discard(self, context: &mut Context) {
         if let Ok(_pass) = context.core.storage.pass_to_load_files() {
-            for load in &self.loads {
+            for load in self.loads.iter().filter(|load| load.written != LoadFileIs::Received) {
                 context.core.storage.remove_load_file(load.file);
             }
         }

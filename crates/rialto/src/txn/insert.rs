@@ -58,6 +58,13 @@ impl Context {
         }
         let absences = self.side.absences();
         let location = self.seek_new(slot)?;
+        self.insert_at(slot, location, absences)
+    }
+
+    /// The same for a key that is locked, and whose row is at `location`; `absences` is what the transaction's side had
+    /// noted before the key was sought.
+    #[inline]
+    pub(super) fn insert_at(&mut self, slot: u32, location: CurrentLocation, absences: usize) -> Result<()> {
         match location {
             CurrentLocation::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => {
                 self.insert_direct(slot)

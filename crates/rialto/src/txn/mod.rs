@@ -14,6 +14,7 @@
 //! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
 //! - [`two_stage`]: two-stage execution; `fetch`: its first stage; `fetch_ahead`: statements of handles; `pages`: operations on disk-resident tables;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
+//! - `redone`: packets of a log that are redone as transactions;
 //! - `calls`: transactions that are logged as calls of procedures.
 //!
 //! Kept here:
@@ -53,6 +54,7 @@ mod pages;
 pub(crate) mod part;
 mod prefetch;
 mod read;
+mod redone;
 pub(crate) mod releases;
 pub(crate) mod retries;
 mod rewrite;

@@ -20,7 +20,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use super::bulk_load::TableLoad;
+use super::bulk_load::{LoadFileIs, TableLoad};
 use super::context::Context;
 use super::core::Core;
 use super::scan::{ByteScan, Reads};
@@ -28,7 +28,6 @@ use super::transaction::Transaction;
 use crate::catalog::{Description, Residence};
 use crate::commit::Logging;
 use crate::commit::redo;
-use crate::commit::write_set::CurrentLocation;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{HeapId, TableId};
@@ -264,23 +263,7 @@ impl Context {
     fn remove_copy(&mut self, copy: &mut TableMove, key: &Key) -> Result<()> {
         self.check()?;
         self.key.clone_from(key);
-        let CurrentLocation::Stored(record) = self.locate(copy.slot)? else { return Ok(()) };
-        match copy.fresh.store.pages() {
-            None => self.take_back_direct(copy.slot, record),
-            Some(pages) => {
-                let mut body = Vec::new();
-                pages.read(&self.page_access, key, &mut body)?;
-                let row = &body[copy.fresh.row_at()..];
-                let entry = |position| {
-                    let mut entry = Key::new();
-                    copy.fresh.schema.index_key_of_row(position, row, key, &mut entry);
-                    entry
-                };
-                let entries: Vec<Key> = (0..copy.fresh.schema.indexes().len()).map(entry).collect();
-                pages.unload(&self.page_access, key, record, &entries)?;
-            }
-        }
-        if copy.file.is_some() {
+        if self.remove_direct(copy.slot)? && copy.file.is_some() {
             redo::write_delete(&mut copy.since_file, copy.old.id, key);
             self.check_room_for_late(copy)?;
         }
@@ -338,7 +321,7 @@ impl Context {
                 file,
                 packet_at,
                 packet_end: packet.len(),
-                is_written: true,
+                written: LoadFileIs::Written,
             };
             if !fault_injection::is_on("late-copies-not-logged") {
                 packet.extend_from_slice(&copy.since_file);

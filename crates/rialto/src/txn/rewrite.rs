@@ -6,7 +6,6 @@ use super::ddl::check_keys;
 use crate::catalog::{Description, Residence, system};
 use crate::error::Result;
 use crate::ids::HeapId;
-use crate::store::StoragePart;
 
 impl Context {
     /// Moves a table to memory, or to the disk.
@@ -27,11 +26,7 @@ impl Context {
         let old = self.tables.shared(slot).clone();
         description.heap = HeapId(self.core.storage.catalog.new_id()?);
         self.replace_system_rows(&Description::of_version(&old), &description)?;
-        let fresh = self.build_empty(&description)?;
-        let mut parts = fresh.parts();
-        (parts.numbers, parts.lineage) = (old.numbers.clone(), old.lineage.clone());
-        let (created, replaced) = (StoragePart::all_of(&fresh), StoragePart::all_of(&old));
-        let new = self.replace(old.clone(), parts, replaced, created);
+        let new = self.replace_storage(old.clone(), &description)?;
         let to = self.tables.find(new.id).expect("just replaced");
         let mut body = Vec::new();
         let what = format!("copying the rows of table \"{}\"", old.name());

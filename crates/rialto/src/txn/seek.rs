@@ -282,7 +282,7 @@ impl Context {
     }
 
     #[inline(always)]
-    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
+    pub(super) fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentLocation> {
         match self.row_locking(slot, mode) {
             RowLocking::InPlace => self.seek_thin(slot, mode),
             RowLocking::Covered | RowLocking::ByName => self.seek_slowly(slot, mode),

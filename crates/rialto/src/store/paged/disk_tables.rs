@@ -197,8 +197,8 @@ impl DiskTables {
         self.options.is_read_only
     }
 
-    /// Makes an empty table with this storage, and these indexes. (What a checkpoint has of a table with this storage
-    /// belonged to a transaction that had not committed at the cut; redo repeats it.)
+    /// Makes an empty table with this storage, and these indexes. (What is there of a table with this storage belonged to
+    /// a transaction that had not committed at a checkpoint's cut, or that was aborted; redo repeats it.)
     ///
     /// # Errors
     /// Those of the disk; [`Error::Closed`] if the database is closed.
@@ -207,6 +207,7 @@ impl DiskTables {
         if state.is_closed {
             return Err(Error::Closed);
         }
+        self.gone.lock().retain(|gone| !matches!(gone, GoneTrees::Table(table) if table.heap() == heap));
         let unread = state.tables.remove(&heap).map_or_else(Vec::new, |before| before.free());
         let store = match &state.store {
             Some(store) => store.clone(),
@@ -266,7 +267,13 @@ impl DiskTables {
             match gone {
                 GoneTrees::Index(index) => index.free(&*store),
                 GoneTrees::Table(table) => {
-                    let known = self.state().tables.remove(&table.heap());
+                    let known = {
+                        let mut state = self.state();
+                        // Another table may have been made with its storage meanwhile.
+                        let is_known =
+                            state.tables.get(&table.heap()).is_some_and(|known| known.is_same(&table));
+                        is_known.then(|| state.tables.remove(&table.heap())).flatten()
+                    };
                     let unread = known.map_or_else(Vec::new, |table| table.free());
                     if !unread.is_empty() {
                         let rest = PublishedTable::of_rest(table.heap(), &unread);

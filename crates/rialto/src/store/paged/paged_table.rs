@@ -142,6 +142,11 @@ impl PagedTable {
         }
     }
 
+    /// Whether both have the same trees.
+    pub(super) fn is_same(&self, other: &PagedTable) -> bool {
+        Arc::ptr_eq(&self.trees, &other.trees)
+    }
+
     /// The identifier of the rows' storage.
     pub fn heap(&self) -> HeapId {
         self.trees.heap
