@@ -3,6 +3,7 @@
 mod calls;
 mod drive;
 mod executors;
+mod follower;
 mod moves;
 mod own_errors;
 mod prepared_call;
@@ -16,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use follower::Follower;
 pub use moves::MoveOptions;
 pub use prepared_call::PreparedCall;
 
@@ -30,11 +32,11 @@ use crate::io::{Clock, Disk, FileDisk};
 use crate::isolate::LockMode;
 use crate::log::{Durability, GroupCommitDesign, LogCursor, LogPoint, Patience};
 use crate::metrics::Metrics;
-use crate::open::{self, Handle};
+use crate::open::{self, Handle, Role};
 use crate::options::Options;
 use crate::recovery::{OpenError, RecoveryReport};
 use crate::reply::Ticket;
-use crate::store::Table;
+use crate::store::{LoadFileBytes, Table};
 use crate::txn::Transaction;
 use crate::txn::committed::Committed;
 use crate::txn::core::Core;
@@ -97,7 +99,7 @@ impl Database {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database, OpenError> {
-        Ok(Database { running: Arc::new(Handle::new(open::open(disk, options)?)) })
+        Ok(Database { running: Arc::new(Handle::new(open::open(disk, options, Role::Leads)?)) })
     }
 
     pub(crate) fn runtime(&self) -> &Arc<Runtime> {
@@ -305,6 +307,15 @@ impl Database {
             None => log.point()?,
         };
         log.cursor(point, bytes_max.min(self.running.options().log_bytes_max / 4))
+    }
+
+    /// The bytes of a load file, which a bulk load or a move of a table has written and the log names by this number. It stays
+    /// as long as a cursor keeps the log that names it ([`Database::log_cursor`]).
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if there is none.
+    pub fn load_file(&self, number: u64) -> Result<LoadFileBytes> {
+        self.core().storage.load_file_bytes(number)
     }
 
     /// Makes every transaction committed so far durable on disk, whatever level it was committed at.

@@ -122,7 +122,7 @@ pub use catalog::{NewIndex, Residence, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
 pub use commit::sweep_side::STRADDLING_RETRIES_MAX;
-pub use database::{Database, LockWait, MoveOptions, PreparedCall};
+pub use database::{Database, Follower, LockWait, MoveOptions, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, HandOver, Locks, MessageServer,
     Outputs, PhasePlan, Plan, Planning, Procedure, TransactionServer, TransactionServerOptions,

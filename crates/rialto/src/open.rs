@@ -76,7 +76,16 @@ pub(crate) struct FoundDatabase {
     pub recovery_rates: RecoveryRates,
 }
 
-pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {
+/// What an opening is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It takes transactions.
+    Leads,
+    /// It follows the log of another database.
+    Follows,
+}
+
+pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<Running, OpenError> {
     if let Some(what) = options.problem() {
         return Err(OpenError::Options { what });
     }
@@ -90,7 +99,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let found = match HomeFile::exists(&*disk)? {
         true => {
             forget_restore(&*disk)?;
-            recover(&disk, &options, &directory)?
+            recover(&disk, &options, &directory, role)?
         }
         false if options.create => create(&disk, &options)?,
         false => return Err(OpenError::Missing { directory, what: "a database".to_owned() }),
@@ -329,7 +338,12 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
     })
 }
 
-fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<FoundDatabase, OpenError> {
+fn recover(
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+    directory: &str,
+    role: Role,
+) -> Result<FoundDatabase, OpenError> {
     let mut home = HomeFile::open(&**disk).map_err(|error| match error {
         HomeError::NewerVersion { found, supported } => {
             OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
@@ -364,7 +378,18 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     // The machine's and its disk's times count here, whatever clock the database has.
     let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
     let database_id = home.block().database_id;
-    let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
+    let log_options = log_options(options);
+    let log = match role {
+        Role::Leads if recovered.log_end.is_followed() => {
+            let what = format!(
+                "\"{directory}\" is a follower's, a copy that follows the log of another database: open it as one \
+                 (Follower::open), and end to follow (Follower::lead) before it takes transactions"
+            );
+            return Err(OpenError::Unsupported { what });
+        }
+        Role::Leads => Log::open(disk, database_id, &log_options, recovered.log_end)?,
+        Role::Follows => Log::open_to_follow(disk, database_id, &log_options, recovered.log_end)?,
+    };
     let catalog = Catalog::new(recovered.next_id);
     for table in recovered.tables {
         catalog.publish(table);
@@ -463,6 +488,10 @@ impl Running {
         let core = &self.core;
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
+        if core.commits.log.is_following() {
+            let what = "a backup of a database that follows another one: take it of that one".to_owned();
+            return Err(Error::Unsupported { what });
+        }
         let mut to = Output::open(to)?;
         // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
         // background checkpoints are off: it would free log that an archive which these options do not name may still

@@ -170,6 +170,11 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(BlockHeader, u64)> {
     if xxh3_64_with_seed(hashed(block, block[12]), seed) != checksum {
         return None;
     }
+    Some((header_of(block)?, checksum))
+}
+
+/// The header of a block whose checksum was verified; `None` if it makes no sense.
+pub(crate) fn header_of(block: &[u8]) -> Option<BlockHeader> {
     let kind = match block[12] {
         1 => BlockKind::Group,
         2 => BlockKind::Part,
@@ -194,7 +199,7 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(BlockHeader, u64)> {
         time_ms: u64::from(u16::from_le_bytes([block[14], block[15]]) >> 1) << 32
             | u64::from(u32_at(block, 60)),
     };
-    Some((header, checksum))
+    Some(header)
 }
 
 /// As [`verify`], of a block that has to follow a point; gives where it ends, too.

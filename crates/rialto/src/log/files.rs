@@ -535,11 +535,7 @@ impl FileTable {
                 if oldest.sequence > last || stays(oldest) || !LogFile::is_behind(next, lsn, durable) {
                     break;
                 }
-                freed.push((
-                    name(oldest.sequence),
-                    spare_name(oldest.sequence),
-                    oldest.capacity,
-                ));
+                freed.push((name(oldest.sequence), spare_name(oldest.sequence), oldest.capacity));
                 inner.files.pop_front();
             }
             if freed.is_empty() {

@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind};
 use super::files::FileTable;
 use super::follower_record::FollowerRecords;
 use super::gather::Gatherer;
-use super::log_file::LogFile;
 use super::log::core::LogCore;
+use super::log_file::LogFile;
 use super::open::Parts;
 use super::reader::{LogEnd, for_each_block_behind};
 use super::write_path::WritePath;
@@ -45,6 +45,9 @@ pub(super) struct Following {
     records: Mutex<Option<FollowerRecords>>,
     is_on: AtomicBool,
 }
+
+/// Nothing is appended as long as this lives.
+pub(crate) struct HeldAppends<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, ()>);
 
 impl Following {
     pub(super) fn of(records: FollowerRecords) -> Following {
@@ -73,8 +76,9 @@ pub(super) struct Appended {
 }
 
 impl Appended {
-    fn after(point: LogPoint) -> Appended {
-        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark: point, point }
+    /// Nothing was appended to a log that ends at `point`; its last block that ends between packets ends at `mark`.
+    fn after(point: LogPoint, mark: LogPoint) -> Appended {
+        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark, point }
     }
 
     fn push(&mut self, header: &BlockHeader, end: LogPoint) {
@@ -98,6 +102,11 @@ impl Appended {
                 self.mark = end;
             }
         }
+    }
+
+    /// The end of a block that ends between packets, with no whole packet between it and what was appended since.
+    pub(super) fn mark(&self) -> LogPoint {
+        self.mark
     }
 
     /// The end of the newest block that ends with a whole packet. It is durable when its place is.
@@ -183,7 +192,18 @@ impl Log {
         end: LogEnd,
     ) -> Result<Arc<Log>> {
         options.check()?;
-        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, .. } = end;
+        let LogEnd {
+            files,
+            position,
+            lsn,
+            checksum,
+            incarnation,
+            tail_start,
+            tail,
+            marks,
+            between_packets,
+            ..
+        } = end;
         let last = files.last().expect("a log has a file");
         let write_path =
             WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position);
@@ -205,30 +225,23 @@ impl Log {
         let counters = Arc::new(Counters::default());
         let file = table.ending_at(position).expect("the last file holds the end of the log");
         let at_page = table.ending_at(page_start).expect("a page lies in one file");
-        let mut gatherer = Gatherer::new(
-            filler,
-            table.clone(),
-            file,
-            checksum,
-            incarnation,
-            lsn,
-            options.clock.clone(),
-        );
-        gatherer.appended = Some(Appended::after(gatherer.end()));
+        let mut gatherer =
+            Gatherer::new(filler, table.clone(), file, checksum, incarnation, lsn, options.clock.clone());
+        gatherer.appended = Some(Appended::after(gatherer.end(), between_packets));
         let group_writer =
             GroupWriter::new(drainer, table.clone(), at_page, write_path, lsn, counters.clone());
         let following = Following::of(records);
-        let parts = Parts {
-            gatherer,
-            group_writer,
-            ring,
-            files: table,
-            counters,
-            marks,
-            write_path,
-            following,
-        };
+        let parts =
+            Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path, following };
         Log::start(parts, options)
+    }
+
+    /// Where a block ends between packets, with no whole packet behind it, and the last block's incarnation. For a log to
+    /// which nothing was appended yet.
+    pub(super) fn appended_mark(&self) -> (LogPoint, u32) {
+        let gatherer = self.core.gatherer.lock();
+        let appended = gatherer.appended.as_ref().expect("the log follows another one");
+        (appended.mark(), gatherer.incarnation)
     }
 
     /// Whether it follows another log.
@@ -248,8 +261,7 @@ impl Log {
     /// not fit, and those before them.
     pub(crate) fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
         let core = &*self.core;
-        let _appending = core.clock().lock(&core.following.appending);
-        self.check_following()?;
+        let _held = self.hold_appends()?;
         let end = self.end();
         let received = |at: u64, what: String| Error::Corrupt { file: RECEIVED.to_owned(), offset: at, what };
         if blocks.position != end.position {
@@ -317,6 +329,11 @@ impl Log {
         Err(Error::LogDiverged { position: position.0, checksum })
     }
 
+    /// Asks for a checkpoint that frees log files, or makes it where there are no threads. The reason if it will free none.
+    pub(crate) fn ask_for_room(&self) -> Option<String> {
+        self.core.when_full.get().and_then(|when_full| when_full(!self.core.threaded))
+    }
+
     /// Whether a packet that was appended is not on the disk.
     pub(crate) fn has_appended_more(&self) -> bool {
         self.core.writer.durable() < self.core.memory.load(Ordering::SeqCst)
@@ -333,7 +350,17 @@ impl Log {
     /// Takes the place of a packet that is redone: the one after the last place taken.
     pub(crate) fn take_redone_place(&self) -> Lsn {
         let last = self.core.pool.place();
-        self.core.pool.place_alone(last).expect("nothing else takes a place while the log follows another one")
+        self.core
+            .pool
+            .place_alone(last)
+            .expect("nothing else takes a place while the log follows another one")
+    }
+
+    /// Holds up everything that would be appended.
+    pub(crate) fn hold_appends(&self) -> Result<HeldAppends<'_>> {
+        let held = self.core.clock().lock(&self.core.following.appending);
+        self.check_following()?;
+        Ok(HeldAppends(held))
     }
 
     /// From here on the log takes packets. All of its packets are redone.
@@ -341,10 +368,8 @@ impl Log {
     /// # Errors
     /// [`Error::LogFull`] and [`Error::DiskFull`] if there is no room for the next log file: then it still follows. An
     /// error of a write stops the log ([`Error::Stopped`]).
-    pub(crate) fn end_following(&self) -> Result<()> {
+    pub(crate) fn end_following(&self, _held: &HeldAppends<'_>) -> Result<()> {
         let core = &*self.core;
-        let _appending = core.clock().lock(&core.following.appending);
-        self.check_following()?;
         core.write_appended(true)?;
         let end = self.end();
         assert_eq!(core.pool.place(), end.lsn, "all packets are redone");

@@ -141,6 +141,10 @@ impl FollowerRecords {
         file.allocate(2 * RECORD as u64)?;
         let number = last.as_ref().map_or(0, |record| record.number);
         let mut records = FollowerRecords { disk: disk.clone(), database, file, number, position };
+        if let Some(last) = &last {
+            // After a failed sync only a cache may have it, and the next one replaces the other record.
+            records.put(last)?;
+        }
         records.write(position, page)?;
         if last.is_none() {
             // A directory is a follower's once its first record is whole.
@@ -160,11 +164,15 @@ impl FollowerRecords {
     pub(super) fn write(&mut self, position: u64, page: Vec<u8>) -> DiskResult<()> {
         debug_assert_eq!(position % PAGE as u64, page.len() as u64);
         let record = FollowerRecord { number: self.number + 1, position, page };
-        let at = record.number % 2 * RECORD as u64;
-        self.file.write_at(&record.encode(self.database), at)?;
-        self.file.sync()?;
+        self.put(&record)?;
         (self.number, self.position) = (record.number, position);
         Ok(())
+    }
+
+    fn put(&self, record: &FollowerRecord) -> DiskResult<()> {
+        let at = record.number % 2 * RECORD as u64;
+        self.file.write_at(&record.encode(self.database), at)?;
+        self.file.sync()
     }
 
     /// The directory is not a follower's any more.

@@ -372,6 +372,14 @@ impl Log {
         }
     }
 
+    /// Waits until every place up to `lsn` is on this disk.
+    pub(crate) fn wait_on_disk(&self, lsn: Lsn) -> Result<()> {
+        match self.core.following.is_on() {
+            true => self.core.sync_appended(lsn.0),
+            false => self.core.wait(lsn, Durability::Disk, &Patience::default()),
+        }
+    }
+
     /// Whether every place up to `lsn` is durable at this level; an error if it never will be.
     pub fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
         self.core.is_done(lsn, durability)
@@ -514,7 +522,7 @@ impl Log {
 
     /// For a log that is driven: prepares the next file, if it is due. The commit that needs the file reports an error.
     pub(crate) fn prepare_next_file(&self) {
-        if self.core.files.is_due(self.core.ring.filled()) {
+        if self.core.files.is_due(self.core.ring.filled()) && !self.core.following.is_on() {
             let _ = self.core.files.prepare();
         }
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cursor::LogFileLayout;
 use super::block::{self, u32_at, u64_at};
+use super::cursor::LogFileLayout;
 use super::files::{name, sequence};
 use super::{LogPosition, PAGE};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};

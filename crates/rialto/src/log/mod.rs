@@ -91,6 +91,7 @@
 //! [`Error::LogFull`]: crate::Error::LogFull
 //! [`Lsn`]: crate::Lsn
 
+mod appended_packets;
 pub(crate) mod archive;
 mod block;
 mod commit_lock;
@@ -132,6 +133,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub(crate) use appended_packets::AppendedPackets;
 pub use archive::ArchiveStats;
 pub(crate) use archive::Archiver;
 pub use cursor::{LogBlocks, LogCursor, LogFileLayout};

@@ -115,8 +115,8 @@ impl Log {
     /// this opening, and syncs both (I4): what was read from a cache may never have reached the disk.
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;
-        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, is_followed } = end;
-        assert!(!is_followed, "a follower's log takes packets once it has ended to follow");
+        assert!(!end.is_followed, "a follower's log takes packets once it has ended to follow");
+        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, .. } = end;
         let last = files.last().expect("a log has a file");
         let write_path =
             WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position);

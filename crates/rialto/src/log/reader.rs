@@ -21,7 +21,7 @@ use super::block::{self, BLOCK_MAX, BlockHeader, HEADER};
 use super::log_file::{FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
-use super::{LogPosition, PAGE, PacketKind, extent, files};
+use super::{LogPoint, LogPosition, PAGE, PacketKind, extent, files};
 use crate::io::{Caching, Disk, File, Open};
 use crate::log::follower_record::FollowerRecord;
 use crate::log::reader::witness::Witness;
@@ -60,6 +60,8 @@ pub struct LogEnd {
     pub(super) marks: Marks,
     /// Whether it is the log of a follower.
     pub(super) is_followed: bool,
+    /// The end of the last block that ends between packets.
+    pub(super) between_packets: LogPoint,
 }
 
 impl LogEnd {
@@ -75,12 +77,18 @@ impl LogEnd {
             tail: Vec::new(),
             marks: Marks::default(),
             is_followed: false,
+            between_packets: LogPoint::beginning_after(place),
         }
     }
 
     /// The last packet's place.
     pub fn lsn(&self) -> Lsn {
         Lsn(self.lsn)
+    }
+
+    /// Whether it is the log of a follower.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed
     }
 
     /// The position at the end of the stream.
@@ -131,6 +139,8 @@ pub struct LogReader {
     unpacker: Unpacker,
     /// The last block that chained.
     block: Vec<u8>,
+    /// The end of the last block that ended between packets.
+    between_packets: LogPoint,
     /// For a follower's log: what its own disk had.
     followed: Option<FollowerRecord>,
     window: Vec<u8>,
@@ -266,6 +276,7 @@ fn read(
         marks,
         unpacker: Unpacker::after(header.first_lsn - 1, header.incarnation),
         block: Vec::new(),
+        between_packets: LogPoint::beginning_after(Lsn(header.first_lsn - 1)),
         followed,
         window: Vec::new(),
         window_start: 0,
@@ -298,7 +309,8 @@ impl LogReader {
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
             let further = u64::from(fault_injection::is_on("restore-past-its-place"));
-            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.unpacker.lsn() >= last.0 + further) {
+            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.unpacker.lsn() >= last.0 + further)
+            {
                 self.stopped = true;
                 return Ok(None);
             }
@@ -306,7 +318,11 @@ impl LogReader {
                 if unpacked.lsn < self.from {
                     continue;
                 }
-                return self.unpacker.packet(unpacked).map(Some).map_err(|malformed| self.malformed(&malformed));
+                return self
+                    .unpacker
+                    .packet(unpacked)
+                    .map(Some)
+                    .map_err(|malformed| self.malformed(&malformed));
             }
             if self.ended || !self.next_block()? {
                 return Ok(None);
@@ -328,6 +344,7 @@ impl LogReader {
             tail: self.tail,
             marks: self.marks,
             is_followed: self.followed.is_some(),
+            between_packets: self.between_packets,
         })
     }
 
@@ -500,13 +517,19 @@ impl LogReader {
         self.checksum = Some(checksum);
         self.position = header.position + self.block.len() as u64;
         self.tail.extend_from_slice(&self.block);
-        let proven = self.followed.as_ref().map_or(header.durable, |own| header.durable.min(own.whole_pages()));
+        let proven =
+            self.followed.as_ref().map_or(header.durable, |own| header.durable.min(own.whole_pages()));
         if proven > self.proven {
             self.tail.drain(..(proven - self.proven) as usize);
             self.proven = proven;
         }
         let taken = self.unpacker.take(header, &self.block, is_first);
-        taken.map_err(|malformed| self.malformed(&malformed))
+        taken.map_err(|malformed| self.malformed(&malformed))?;
+        if self.unpacker.is_between_packets() {
+            let lsn = Lsn(header.first_lsn - 1 + u64::from(header.packets));
+            self.between_packets = LogPoint { lsn, position: LogPosition(self.position), checksum };
+        }
+        Ok(())
     }
 
     /// Fills the window with at least a block's bytes from `position` on, as far as the file goes.
@@ -554,7 +577,13 @@ impl LogReader {
         }
         if let Some(own) = &self.followed {
             // The blocks say what was durable where they were made.
-            let what = || format!("the log ends at position {}, and was on the disk up to {}", self.position, own.position());
+            let what = || {
+                format!(
+                    "the log ends at position {}, and was on the disk up to {}",
+                    self.position,
+                    own.position()
+                )
+            };
             return if own.position() > self.position { Err(broken(what())) } else { Ok(()) };
         }
         if self.archive.is_none() && self.position == file.end() && self.at + 1 == self.files.len() {

@@ -67,8 +67,13 @@ pub(crate) fn start(
     put_words(words, bytes as u64, position, page);
     words[0].store(MAGIC, Ordering::SeqCst);
     let released = AtomicU64::new(position);
-    let ring =
-        Arc::new(Ring { map, bytes: bytes as u64, start: position, filled: AtomicU64::new(filled), released });
+    let ring = Arc::new(Ring {
+        map,
+        bytes: bytes as u64,
+        start: position,
+        filled: AtomicU64::new(filled),
+        released,
+    });
     let drainer = RingDrainer { ring: ring.clone(), taken: position };
     Ok((RingFiller::new(ring.clone(), filled), drainer, RingView { ring }))
 }

@@ -67,9 +67,9 @@ impl Unpacker {
         self.header.as_ref()
     }
 
-    /// Whether packets of the block are left.
-    pub(super) fn has_more(&self) -> bool {
-        self.left > 0
+    /// Whether the last block ends between packets.
+    pub(super) fn is_between_packets(&self) -> bool {
+        self.parts_length.is_none()
     }
 
     /// Leaves out the rest of the block's packets.

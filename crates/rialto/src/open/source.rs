@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::fault_injection;
 use crate::foreign::{self, Progress};
 use crate::ids::{HeapId, Lsn};
-use crate::log::{Durability, LogNeeded, LogPoint, Patience};
+use crate::log::{LogNeeded, LogPoint};
 use crate::open::archive_loads;
 use crate::store::memory::{LoadFile, Segments};
 use crate::store::paged::DiskTables;
@@ -180,7 +180,7 @@ impl CheckpointSource for Source {
         self.core
             .commits
             .log
-            .wait(lsn, Durability::Disk, &Patience::default())
+            .wait_on_disk(lsn)
             .map_err(|error| self.core.commits.log.failure().unwrap_or(error))
     }
 

@@ -53,6 +53,7 @@ pub(crate) use index_entries::PUT_AT_ONCE;
 pub(crate) use index_entries::{IndexEntries, NotBuilt};
 pub use location::{Claims, RowLocation};
 pub(crate) use material::Material;
+pub use memory::LoadFileBytes;
 pub use memory::SegmentId;
 pub(crate) use memory::load_file::{load_file_name, load_file_number};
 pub(crate) use memory::{BodyWords, LoadMark, LoadedRows};

@@ -1,5 +1,6 @@
 //! [`Storage`]: the tables of an open database, and the directory that holds them.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::memory::{
-    EmptySegments, Heap, LoadCommit, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
-    SegmentId, load_file, same_version,
+    EmptySegments, Heap, LoadCommit, LoadFile, LoadFileBytes, LoadMark, LoadedRows, MemoryStore, RecordRef,
+    SEGMENT_BYTES, SegmentId, has_load_file, load_file, receive_load_file, same_version,
 };
 use super::paged::DiskTables;
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion, WatchedTables};
@@ -120,6 +121,32 @@ impl Storage {
     ) -> Result<()> {
         let reader = load_file::LoadFileReader::open(&*self.disk, self.database_id, number, digest)?;
         reader.for_each_row(|_, body| take(body))
+    }
+
+    /// The bytes of a load file.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if there is none of this number.
+    pub fn load_file_bytes(&self, number: u64) -> Result<LoadFileBytes> {
+        Ok(LoadFileBytes::open(&*self.disk, number)?)
+    }
+
+    /// Whether a load file that a packet names is there, and whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn has_load_file(&self, number: u64, digest: Option<u64>) -> Result<bool> {
+        has_load_file(&*self.disk, self.database_id, number, digest)
+    }
+
+    /// Takes a load file of the database that is followed. No checkpoint removes it before its packet is redone.
+    ///
+    /// # Errors
+    /// Those of the disk, and of what is read.
+    pub fn receive_load_file(&self, number: u64, from: &mut dyn io::Read) -> Result<()> {
+        let _pass = self.pass_to_load_files()?;
+        self.loads.lock().retain(|load| load.number != number);
+        receive_load_file(&*self.disk, number, from)
     }
 
     /// Removes a load file that no packet names. If that fails, recovery removes it. The file may be missing.

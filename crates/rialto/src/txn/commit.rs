@@ -60,6 +60,31 @@ impl Context {
         Ok(Some(applied))
     }
 
+    /// Commits a packet of the log that is redone, at the place that it has there.
+    pub(super) fn commit_redone(&mut self, lsn: Lsn) -> Result<(), NoPlace> {
+        let reserved = match self.prepare().map_err(NoPlace::from).and_then(|()| self.pass_barriers()) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.abort();
+                return Err(error);
+            }
+        };
+        let placed = reserved.at(self.core.commits.log.take_redone_place());
+        let owes = placed.owes();
+        let applied = placed.apply(|lsn| self.apply(lsn)).lsn();
+        debug_assert_eq!(applied, lsn, "packets are redone in their order");
+        self.core.commits.in_progress.leave(self.number);
+        if owes {
+            self.leave_barrier();
+        }
+        self.packet = None;
+        self.finish();
+        if self.blocked.is_some() {
+            self.await_turn();
+        }
+        Ok(())
+    }
+
     /// Called before the commit waits. Invariant: **a commit that has waited goes on without its executor's turn until
     /// it has ended.** So it keeps its locks, its room in the log and its passed barriers from other transactions for
     /// as long as the commit takes, and not for as long as the body that happens to have the turn.
@@ -161,6 +186,11 @@ impl Context {
     #[inline(always)]
     fn reserve(&mut self) -> Result<Reserved, NoPlace> {
         self.reserve_room()?;
+        self.pass_barriers()
+    }
+
+    #[inline(always)]
+    fn pass_barriers(&mut self) -> Result<Reserved, NoPlace> {
         if unlikely(self.ddl.is_some()) {
             self.enter_definitions()?;
         }

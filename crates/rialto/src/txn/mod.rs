@@ -54,7 +54,7 @@ mod pages;
 pub(crate) mod part;
 mod prefetch;
 mod read;
-mod redone;
+pub(crate) mod redone;
 pub(crate) mod releases;
 pub(crate) mod retries;
 mod rewrite;

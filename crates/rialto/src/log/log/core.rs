@@ -54,7 +54,7 @@ pub(crate) struct LogCore {
     /// Wakes the transactions that wait for a slot.
     pub(super) freed: Freed,
     /// Called by a transaction that waits for room.
-    pub(super) when_full: OnceLock<WhenFull>,
+    pub(in crate::log) when_full: OnceLock<WhenFull>,
     /// The transactions that wait for room.
     pub(super) line: Line,
     /// How many transactions work for room that no further file can be made for.
@@ -66,7 +66,7 @@ pub(crate) struct LogCore {
     pub(super) group_max: u64,
     pub(super) write_path: WritePath,
     /// Whether the log has its threads; without them every caller does all work itself.
-    pub(super) threaded: bool,
+    pub(in crate::log) threaded: bool,
     /// It has no threads, and is driven ([`LogThreads::Driven`](crate::log::LogThreads)).
     pub(super) driven: bool,
     /// Without threads: a caller asked for a group while another one wrote, and did not wait.
@@ -285,8 +285,9 @@ impl LogCore {
         if durability == Durability::Memory && self.wait_for_memory(lsn)? {
             return Ok(());
         }
+        // What is redone of another log is durable there.
         if unlikely(self.following.is_on()) {
-            return self.sync_appended(lsn.0);
+            return Ok(());
         }
         let place = || self.pool.place().0;
         let write = |turn: Turn<'_, System>| _ = self.write_group(turn);

@@ -44,7 +44,7 @@ impl Log {
     }
 
     /// Where the log ends now.
-    pub(in crate::log) fn end(&self) -> LogPoint {
+    pub(crate) fn end(&self) -> LogPoint {
         self.core.gatherer.lock().end()
     }
 

@@ -207,8 +207,12 @@ fn leads(mut followed: Followed, faulty: Arc<FaultyDisk>, random: &mut Random) {
     followed.lengths.truncate(last.0 as usize);
     let is_killed = random.chance(1, 2);
     let step = faulty.steps() + 1 + random.below(25);
-    if is_killed { faulty.kill_at(step) } else { faulty.crash_at(step) }
-    let ended = log.end_following();
+    if is_killed {
+        faulty.kill_at(step)
+    } else {
+        faulty.crash_at(step)
+    }
+    let ended = log.end_following(&log.hold_appends().unwrap());
     let mut least = if is_killed { last.0 } else { log.durable_position().0 };
     assert!(ended.is_err() || least == last.0);
     if ended.is_ok() {
@@ -230,7 +234,11 @@ fn leads(mut followed: Followed, faulty: Arc<FaultyDisk>, random: &mut Random) {
         }
     }
     drop(log);
-    if is_killed { faulty.kill() } else { faulty.crash() }
+    if is_killed {
+        faulty.kill()
+    } else {
+        faulty.crash()
+    }
     let disk = faulty.restart() as Arc<dyn Disk>;
     let end = followed.read(&disk);
     assert!(end.lsn().0 >= least, "{} is less than {least}", end.lsn());
@@ -239,7 +247,7 @@ fn leads(mut followed: Followed, faulty: Arc<FaultyDisk>, random: &mut Random) {
         true => {
             assert!(ended.is_err(), "it is a follower's again");
             let log = Log::open_to_follow(&disk, DATABASE, options, end).unwrap();
-            log.end_following().unwrap();
+            log.end_following(&log.hold_appends().unwrap()).unwrap();
             log
         }
         false => Log::open(&disk, DATABASE, options, end).unwrap(),

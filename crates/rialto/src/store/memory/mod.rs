@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use crate::store::tree::NodePool;
 
+mod copied_load;
 pub mod heap;
 pub(crate) mod image;
 pub(crate) mod load_file;
@@ -29,6 +30,8 @@ pub mod snapshots;
 mod table;
 mod words;
 
+pub use copied_load::LoadFileBytes;
+pub(crate) use copied_load::{has_load_file, receive_load_file};
 pub use heap::{EmptySegments, Heap, Unclaimed};
 pub(crate) use load_file::{LoadCommit, LoadFile};
 pub(crate) use loaded_rows::{LoadMark, LoadedRows};

@@ -26,19 +26,26 @@ mod definitions;
 mod private;
 mod rows;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::context::Context;
+use super::core::Core;
+use super::options::TxOptions;
+use super::runs::start;
+#[cfg(test)]
 use super::transaction::Transaction;
 use crate::catalog::system::is_system;
 use crate::catalog::{Described, Description};
+use crate::commit::NoPlace;
 use crate::commit::redo;
 use crate::commit::senseless::{self, no_record, no_table};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::isolate::LockMode;
+use crate::log::{Packet, PacketKind, PoolOwner};
 use crate::row::KEY_BYTES_MAX;
 
 /// A packet of more records locks whole tables, and not each row.
@@ -70,27 +77,64 @@ struct Redone<'a> {
     bounds: (usize, usize),
 }
 
+#[cfg(test)]
 impl Transaction<'_> {
-    /// Does again what the transaction of this packet, which is at this place of a log, has done. The commit is left to
-    /// the caller. This transaction has done nothing before.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a packet that makes no sense on the tables as they are; the errors of a lock request;
-    /// [`Error::MemoryLimit`] and those of the disk. Then only an abort is left of the transaction.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no follower calls it yet"))]
+    /// As [`Context::redo`].
     pub(crate) fn redo(&mut self, lsn: Lsn, packet: &[u8]) -> Result<()> {
         self.operate(|context| context.redo(lsn, packet))
     }
 }
 
 impl Context {
-    /// As [`Transaction::redo`].
+    /// Does again what the transaction of this packet, which is at this place of a log, has done. The commit is left to
+    /// the caller. This transaction has done nothing before.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a packet that makes no sense on the tables as they are; the errors of a lock request;
+    /// [`Error::MemoryLimit`] and those of the disk. Then only an abort is left of the transaction.
     fn redo(&mut self, lsn: Lsn, packet: &[u8]) -> Result<()> {
         let done = self.check_write().and_then(|()| Redone::begin(self, lsn, packet)?.run());
         if let Err(error) = &done {
             self.doom(error.clone());
         }
         done
+    }
+}
+
+/// Redoes the packets of the log that a database follows, each as a transaction.
+pub(crate) struct Redoer {
+    core: Arc<Core>,
+    packets: PoolOwner,
+}
+
+impl Redoer {
+    pub fn new(core: &Arc<Core>) -> Redoer {
+        Redoer { core: core.clone(), packets: PoolOwner::of_homes(1) }
+    }
+
+    /// Redoes the packet after the last one that was redone. An error leaves everything as it was.
+    ///
+    /// # Errors
+    /// As `Context::redo`; [`Error::Unsupported`] for a packet that is no commit with its redo records.
+    pub fn redo(&self, packet: &Packet<'_>) -> Result<()> {
+        if packet.kind != PacketKind::Commit {
+            let what = format!(
+                "a follower of a database whose log has packets of kind {:?} (place {}): only logging value and action \
+                 can be followed",
+                packet.kind, packet.lsn
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let mut transaction = start(&self.core, &TxOptions::default(), None)?;
+        let context = transaction.context();
+        let mut home = self.packets.home().expect("one packet is redone at a time");
+        context.packet = home.borrow();
+        (context.writing, context.waits_for_sweep) = (true, true);
+        let redone = context.redo(packet.lsn, packet.bytes).map_err(NoPlace::from);
+        redone.and_then(|()| context.commit_redone(packet.lsn)).map_err(|none| match none {
+            NoPlace::Error(error) => error,
+            NoPlace::Straddles => unreachable!("the commit waits for the sweep"),
+        })
     }
 }
 

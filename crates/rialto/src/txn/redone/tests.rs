@@ -1,7 +1,7 @@
 //! A primary's packets are redone on a copy of its directory, which has the same rows, indexes and definitions then.
 
-mod contents;
-mod workload;
+pub(crate) mod contents;
+pub(crate) mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,300 @@
+//! [`Follower`]: a database that follows the log of another one.
+
+mod awaited_loads;
+mod redoing;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::redoing::Redoing;
+use super::Database;
+use crate::commit::Logging;
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::inside::check_may_wait;
+use crate::io::{Disk, FileDisk};
+use crate::log::{LogBlocks, LogPoint};
+use crate::open::{self, Handle, Role};
+use crate::options::{Background, Options};
+use crate::recovery::OpenError;
+
+/// How often an append looks again for room in the log.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
+
+/// A copy of a database that follows it: it takes the blocks of the log that the other one writes (a *primary*, read by
+/// [`Database::log_cursor`]), keeps them on its own disk, byte for byte, and redoes their transactions on its own tables.
+/// Meanwhile the tables can be read, and in the end it can [take over](Follower::lead).
+///
+/// The directory is a copy of the primary's, made while that was closed; it keeps the primary's identity. Opening it
+/// appends nothing to its log.
+///
+/// Three positions tell how far it is, each as the place of a transaction: [`received`](Follower::received) is in memory
+/// that outlives its process, [`on_disk`](Follower::on_disk) on its disk, [`redone`](Follower::redone) in its tables.
+pub struct Follower {
+    database: Database,
+    redoing: Arc<Redoing>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Follower {
+    /// Opens a directory as a follower. From then on it can only be opened as one, until it has [led](Follower::lead).
+    ///
+    /// The options are those of any database, but for [`Options::logging`], which is value or action, and
+    /// [`Options::archive`], which is none.
+    ///
+    /// # Blocking
+    /// The call returns when the directory is recovered.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; [`OpenError::Missing`] if the directory has no database.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Follower, OpenError> {
+        let disk = FileDisk::open(path.as_ref());
+        let disk =
+            disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
+        Follower::open_on(disk, options)
+    }
+
+    /// As [`Follower::open`], on any disk.
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Follower, OpenError> {
+        if let Some(what) = refused(&options) {
+            return Err(OpenError::Options { what });
+        }
+        let is_driven = options.background == Background::Driven;
+        let flush_interval = options.memory_flush_interval;
+        let options = Options { create: false, ..options };
+        let database = Database { running: Arc::new(Handle::new(open::open(disk, options, Role::Follows)?)) };
+        let redoing = Arc::new(Redoing::new(database.core())?);
+        let follower = Follower { database, redoing, threads: Mutex::default() };
+        if !is_driven {
+            follower.start(flush_interval)?;
+        }
+        Ok(follower)
+    }
+
+    fn start(&self, flush_interval: Duration) -> Result<(), OpenError> {
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            let thread = thread.map_err(|error| OpenError::Io(format!("the thread \"{name}\": {error}")))?;
+            self.threads.lock().push(thread);
+            Ok::<(), OpenError>(())
+        };
+        let (redoing, writing) = (self.redoing.clone(), self.redoing.clone());
+        spawn("rialto-redo", Box::new(move || redoing.serve()))?;
+        spawn("rialto-follow", Box::new(move || writing.write_behind(flush_interval)))
+    }
+
+    /// The database, for transactions that read. Those that write get [`Error::Following`]; so do backups.
+    ///
+    /// A transaction sees the tables as they are after some transaction of the primary, and none later while it holds its
+    /// locks: what it has read is redone once it has ended.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Where its log ends: a cursor of the primary begins here.
+    pub fn point(&self) -> LogPoint {
+        self.database.core().commits.log.end()
+    }
+
+    /// Takes blocks of the primary's log, from [`Follower::point`] on. When this returns they are in memory that outlives
+    /// the process. The disk gets them in the background.
+    ///
+    /// # Blocking
+    /// The call may write the disk. If the log has no room, it waits for a checkpoint to make some, for at most
+    /// [`Options::log_wait_max`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for blocks that are damaged, or do not begin where the log ends; [`Error::LogDiverged`] if the
+    /// log that they are of is not the one that this one has, or if it has led; [`Error::LogFull`];
+    /// [`Error::DiskFull`]; [`Error::Stopped`]; [`Error::Closed`]. Blocks before the first that is refused may be taken:
+    /// go on from [`Follower::point`].
+    pub fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
+        check_may_wait(self.database.core().storage.catalog.opening())?;
+        let (log, clock) = (&self.database.core().commits.log, &self.database.core().clock);
+        let until = clock.now() + self.database.running.options().log_wait_max;
+        let appended = loop {
+            match log.append(blocks) {
+                Err(Error::LogFull { .. }) if clock.now() < until && log.ask_for_room().is_none() => {
+                    clock.rest(LOOK_FOR_ROOM);
+                }
+                appended => break appended,
+            }
+        };
+        let looked = self.redoing.tell_of_blocks();
+        appended.and(looked)
+    }
+
+    /// The load files (of bulk loads, moves of tables) that the log names and that are not there, or not whole, by their
+    /// numbers. What names them is not redone, and does not count as [received](Follower::received), before they are.
+    pub fn awaited_load_files(&self) -> Vec<u64> {
+        self.redoing.awaited_loads().0
+    }
+
+    /// Takes a load file of the primary ([`Database::load_file`]), from its beginning. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is not the one that the log names, or damaged; [`Error::Io`], also of `from`;
+    /// [`Error::DiskFull`]; [`Error::Closed`].
+    pub fn take_load_file(&self, number: u64, from: &mut dyn Read) -> Result<()> {
+        self.database.core().storage.receive_load_file(number, from)?;
+        self.redoing.tell_of_load(number)
+    }
+
+    /// Lets the transactions up to this place be redone, and none after it. Without such a bound all that were received
+    /// are redone. A cluster sets it to what all copies in sync have.
+    pub fn redo_up_to(&self, last: Lsn) {
+        self.redoing.allow(last);
+    }
+
+    /// Everything up to this place is in memory that outlives the process, and the load files that it names are on the disk.
+    pub fn received(&self) -> Lsn {
+        let received = self.database.core().commits.log.memory_position();
+        let awaited = self.redoing.awaited_loads().1;
+        awaited.map_or(received, |first| received.min(Lsn(first.0 - 1)))
+    }
+
+    /// Everything up to this place is on its disk.
+    pub fn on_disk(&self) -> Lsn {
+        self.database.core().commits.log.durable_position()
+    }
+
+    /// Everything up to this place is in its tables.
+    pub fn redone(&self) -> Lsn {
+        self.database.core().commits.log.place()
+    }
+
+    /// Waits until a place is redone, for at most this time; false if it is not then.
+    ///
+    /// # Errors
+    /// What has ended the redo ([`Follower::failure`]).
+    pub fn wait_redone(&self, place: Lsn, patience: Duration) -> Result<bool> {
+        self.redoing.wait(place, patience)
+    }
+
+    /// Why it redoes no more, if it does not: a packet that makes no sense, a disk that is full, memory that is used up.
+    /// It still takes blocks. Open it again to go on.
+    pub fn failure(&self) -> Option<Error> {
+        self.redoing.failure()
+    }
+
+    /// Writes everything that was received to its disk.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn sync(&self) -> Result<()> {
+        self.database.core().commits.log.sync()
+    }
+
+    /// For a follower without threads ([`Background::Driven`]): writes what was received, redoes what may be redone, and does
+    /// what [`Database::drive`] does.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`]; what has ended the redo.
+    pub fn drive(&self) -> Result<()> {
+        if self.database.running.options().background == Background::Threads {
+            return Ok(());
+        }
+        self.sync()?;
+        self.redoing.redo_some()?;
+        self.database.drive()
+    }
+
+    /// Ends to follow, and takes transactions: redoes everything that was received, whatever the bound, and begins its own
+    /// part of the log. The primary, if it still runs, must not take transactions from then on: nothing here can see to
+    /// that.
+    ///
+    /// # Blocking
+    /// The call waits for the redo, which may wait for the locks of transactions that read.
+    ///
+    /// # Errors
+    /// What has ended the redo; [`Error::Corrupt`] if a load file is [awaited](Follower::awaited_load_files);
+    /// [`Error::LogFull`], [`Error::DiskFull`]: then it still follows. [`Error::Stopped`].
+    pub fn lead(&self) -> Result<Database> {
+        let core = self.database.core();
+        check_may_wait(core.storage.catalog.opening())?;
+        core.storage.check_open()?;
+        let log = &core.commits.log;
+        let held = log.hold_appends()?;
+        self.redoing.check_loads()?;
+        self.redoing.allow(Lsn::MAX);
+        if self.database.running.options().background == Background::Driven {
+            self.redoing.redo_some()?;
+        }
+        while !self.redoing.wait(log.memory_position(), Duration::from_secs(1))? {
+            core.storage.check_open()?;
+            self.redoing.check_loads()?;
+        }
+        self.redoing.close();
+        self.join();
+        let ended = log.end_following(&held);
+        if ended.is_ok() {
+            self.redoing.forget_packets();
+        } else if log.failure().is_none() {
+            self.redoing.reopen();
+            let flush_interval = self.database.running.options().memory_flush_interval;
+            if self.database.running.options().background == Background::Threads {
+                let _ = self.start(flush_interval);
+            }
+        }
+        ended.map(|()| self.database.clone())
+    }
+
+    fn join(&self) {
+        for thread in self.threads.lock().drain(..) {
+            // A panic there has been noted as the failure.
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends its threads, and closes the database.
+    ///
+    /// # Errors
+    /// Those of [`Database::close`].
+    pub fn close(&self) -> Result<()> {
+        self.redoing.close();
+        // A redo that waits for a lock is told.
+        let closed = self.database.clone().close();
+        self.join();
+        closed
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.redoing.close();
+        self.join();
+    }
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower")
+            .field("received", &self.received())
+            .field("on_disk", &self.on_disk())
+            .field("redone", &self.redone())
+            .finish()
+    }
+}
+
+/// The option that a follower cannot have.
+fn refused(options: &Options) -> Option<String> {
+    let what = match (options.logging, &options.archive) {
+        (Logging::Transaction | Logging::None, _) => {
+            "logging is transaction or none; expected value or action"
+        }
+        (_, Some(_)) => "archive is set; expected none, since the database that is followed archives the log",
+        _ => return None,
+    };
+    Some(format!("{what}, in a database that follows another one"))
+}

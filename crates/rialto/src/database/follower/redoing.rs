@@ -1,0 +1,268 @@
+//! [`Redoing`]: what the threads of a follower do, and what they share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::awaited_loads::AwaitedLoads;
+
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::log::{AppendedPackets, Packet};
+use crate::store::load_file_name;
+use crate::txn::core::Core;
+use crate::txn::redone::Redoer;
+
+/// How often a thread that waits looks whether it is to end.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a redo waits that found a lock, a context or memory for locks in use, before it is tried again.
+const BACKOFF: Duration = Duration::from_millis(2);
+
+/// The redo of a follower's log.
+pub(super) struct Redoing {
+    core: Arc<Core>,
+    redoer: Redoer,
+    /// `None` once the database has led.
+    packets: Mutex<Option<AppendedPackets>>,
+    /// `None` once the database has led.
+    loads: Mutex<Option<AwaitedLoads>>,
+    state: Mutex<State>,
+    /// Told of each change of the state, of blocks, and of what is redone.
+    changed: Condvar,
+}
+
+struct State {
+    /// The last place that may be redone.
+    allowed: Lsn,
+    /// Whether blocks came since the writing thread looked last.
+    has_blocks: bool,
+    /// Whether a call waits for something to be redone.
+    waiters: u32,
+    is_closed: bool,
+    failure: Option<Error>,
+}
+
+impl Redoing {
+    pub fn new(core: &Arc<Core>) -> Result<Redoing> {
+        Ok(Redoing {
+            core: core.clone(),
+            redoer: Redoer::new(core),
+            packets: Mutex::new(Some(AppendedPackets::after(&core.commits.log)?)),
+            loads: Mutex::new(Some(AwaitedLoads::new(core)?)),
+            state: Mutex::new(State {
+                allowed: Lsn::MAX,
+                has_blocks: false,
+                waiters: 0,
+                is_closed: false,
+                failure: None,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Blocks came. Looks for the load files that they name.
+    pub fn tell_of_blocks(&self) -> Result<()> {
+        let looked = self.loads.lock().as_mut().map_or(Ok(()), AwaitedLoads::look);
+        let mut state = self.state.lock();
+        state.has_blocks = true;
+        self.changed.notify_all();
+        looked
+    }
+
+    /// The numbers of the load files that are not there, and the first place that names one.
+    pub fn awaited_loads(&self) -> (Vec<u64>, Option<Lsn>) {
+        let loads = self.loads.lock();
+        let first = loads.as_ref().and_then(AwaitedLoads::first).map(|(_, place)| place);
+        (loads.as_ref().map_or_else(Vec::new, AwaitedLoads::numbers), first)
+    }
+
+    /// A load file came.
+    pub fn tell_of_load(&self, number: u64) -> Result<()> {
+        let looked = self.loads.lock().as_mut().map_or(Ok(()), |loads| loads.came(number));
+        self.changed.notify_all();
+        looked
+    }
+
+    /// An error if a load file is awaited.
+    pub fn check_loads(&self) -> Result<()> {
+        let loads = self.loads.lock();
+        let Some((number, place)) = loads.as_ref().and_then(AwaitedLoads::first) else { return Ok(()) };
+        let what = format!("place {place} of the log names this load file, and it was not received");
+        Err(Error::Corrupt { file: load_file_name(number), offset: 0, what })
+    }
+
+    pub fn allow(&self, last: Lsn) {
+        self.state.lock().allowed = last;
+        self.changed.notify_all();
+    }
+
+    pub fn failure(&self) -> Option<Error> {
+        self.state.lock().failure.clone()
+    }
+
+    /// Ends the threads.
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The database takes transactions of its own: no log has to stay for the redo.
+    pub fn forget_packets(&self) {
+        *self.packets.lock() = None;
+        *self.loads.lock() = None;
+    }
+
+    /// Threads may serve again.
+    pub fn reopen(&self) {
+        self.state.lock().is_closed = false;
+    }
+
+    /// Waits until a place is redone; false if it is not after this time.
+    pub fn wait(&self, place: Lsn, patience: Duration) -> Result<bool> {
+        let clock = &self.core.clock;
+        let until = clock.now() + patience;
+        let mut state = self.state.lock();
+        state.waiters += 1;
+        let outcome = loop {
+            if self.core.commits.log.place() >= place {
+                break Ok(true);
+            }
+            if let Some(failure) = &state.failure {
+                break Err(failure.clone());
+            }
+            let now = clock.now();
+            if now >= until {
+                break Ok(false);
+            }
+            clock.wait_until(&self.changed, &mut state, until.min(now + POLL));
+        };
+        state.waiters -= 1;
+        outcome
+    }
+
+    /// The thread that redoes.
+    pub fn serve(&self) {
+        let _ends = EndsInFailure(self);
+        while !self.state.lock().is_closed {
+            if self.redo_next(POLL).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Redoes what was received and may be redone.
+    pub fn redo_some(&self) -> Result<()> {
+        while self.redo_next(Duration::ZERO)? {}
+        Ok(())
+    }
+
+    /// Redoes the next packet; false if none comes, or may be redone, within this time.
+    fn redo_next(&self, patience: Duration) -> Result<bool> {
+        let mut packets = self.packets.lock();
+        let Some(packets) = packets.as_mut() else { return Ok(false) };
+        {
+            let mut state = self.state.lock();
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if packets.place() > state.allowed {
+                self.wait_for_change(&mut state, patience);
+                return Ok(false);
+            }
+        }
+        let redone = match packets.next(patience) {
+            Ok(None) => return Ok(false),
+            Ok(Some(packet)) => self.redo(&packet),
+            Err(error) => Err(error),
+        };
+        let mut state = self.state.lock();
+        match redone {
+            Ok(true) => packets.pass(),
+            Ok(false) => self.wait_for_change(&mut state, patience),
+            Err(error) => {
+                self.changed.notify_all();
+                return Err(state.failure.get_or_insert(error).clone());
+            }
+        }
+        if state.waiters > 0 {
+            self.changed.notify_all();
+        }
+        redone
+    }
+
+    fn wait_for_change(&self, state: &mut MutexGuard<'_, State>, patience: Duration) {
+        if !patience.is_zero() {
+            let clock = &self.core.clock;
+            clock.wait_until(&self.changed, state, clock.now() + patience);
+        }
+    }
+
+    /// Redoes a packet; false if it cannot be redone now.
+    fn redo(&self, packet: &Packet<'_>) -> Result<bool> {
+        loop {
+            let error = match self.redoer.redo(packet) {
+                Ok(()) => return Ok(true),
+                Err(error) => error,
+            };
+            if is_of_the_moment(&error) && !self.state.lock().is_closed {
+                self.core.clock.rest(BACKOFF);
+                continue;
+            }
+            let mut loads = self.loads.lock();
+            return match loads.as_mut().map(|loads| loads.await_again(packet)) {
+                Some(Ok(true)) => Ok(false),
+                Some(Err(error)) => Err(error),
+                Some(Ok(false)) | None => Err(error),
+            };
+        }
+    }
+
+    /// The thread that writes what was received: whole pages at once, and the rest when nothing came for this time.
+    pub fn write_behind(&self, flush_interval: Duration) {
+        let (log, clock) = (&self.core.commits.log, &self.core.clock);
+        loop {
+            let has_blocks = {
+                let mut state = self.state.lock();
+                let patience = if log.has_appended_more() { flush_interval.min(POLL) } else { POLL };
+                if !state.has_blocks && !state.is_closed {
+                    clock.wait_until(&self.changed, &mut state, clock.now() + patience);
+                }
+                if state.is_closed {
+                    return;
+                }
+                std::mem::take(&mut state.has_blocks)
+            };
+            // The log keeps the error of a write, and takes nothing after it.
+            if (has_blocks || log.has_appended_more()) && log.write_appended(!has_blocks).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A panic of the thread that redoes becomes the failure.
+struct EndsInFailure<'a>(&'a Redoing);
+
+impl Drop for EndsInFailure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = "the thread that redoes the log panicked".to_owned();
+            self.0.state.lock().failure.get_or_insert(Error::Stopped { cause, disk_full: false });
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Whether the redo goes on once others have ended: they hold what it needs.
+fn is_of_the_moment(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Deadlock { .. }
+            | Error::LockTimeout { .. }
+            | Error::WouldWait { .. }
+            | Error::LockMemory { .. }
+            | Error::CacheFull { .. }
+            | Error::TooManyTransactions { .. }
+    )
+}
