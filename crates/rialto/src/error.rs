@@ -312,6 +312,14 @@ pub enum Error {
         "this database follows the log of another one and takes no writes: write there, or end the following first (Follower::lead)"
     )]
     Following,
+    /// The log that a database follows names a load file which the database does not have. SQLSTATE XX000.
+    #[error(
+        "the log that is followed names load file {number}, which is not here: give it first (Follower::take_load_file)"
+    )]
+    LoadFileMissing {
+        /// The number of the load file.
+        number: u64,
+    },
     /// A reader of the log is further behind than the log keeps. SQLSTATE XX000.
     #[error(
         "the log from position {position} on is needed, and the oldest that is there begins at {oldest}: begin again from a copy of \
@@ -459,6 +467,7 @@ impl Error {
             | Error::LogTooSmall { .. }
             | Error::LogFull { .. }
             | Error::Following
+            | Error::LoadFileMissing { .. }
             | Error::LogTrimmed { .. }
             | Error::LogDiverged { .. }
             | Error::ReadOnly

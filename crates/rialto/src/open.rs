@@ -242,7 +242,7 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
             LoadCommit::BeforeOrNever(_) => {
                 LoadFileReader::is_whole(&*core.storage.disk, core.storage.database_id, load.number)?
             }
-            LoadCommit::Never => false,
+            LoadCommit::Never | LoadCommit::Later | LoadCommit::Going => false,
         };
         if !is_taken {
             return Ok(());

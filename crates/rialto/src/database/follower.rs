@@ -1,6 +1,5 @@
 //! [`Follower`]: a database that follows the log of another one.
 
-mod awaited_loads;
 mod redoing;
 #[cfg(test)]
 mod tests;
@@ -17,14 +16,16 @@ use parking_lot::Mutex;
 use self::redoing::Redoing;
 use super::Database;
 use crate::commit::Logging;
+use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::check_may_wait;
 use crate::io::{Disk, FileDisk};
-use crate::log::{LogBlocks, LogPoint};
+use crate::log::{LogBlocks, LogPoint, Packet, PacketKind};
 use crate::open::{self, Handle, Role};
 use crate::options::{Background, Options};
 use crate::recovery::OpenError;
+use crate::store::Storage;
 
 /// How often an append looks again for room in the log.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
@@ -116,39 +117,35 @@ impl Follower {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for blocks that are damaged, or do not begin where the log ends; [`Error::LogDiverged`] if the
-    /// log that they are of is not the one that this one has, or if it has led; [`Error::LogFull`];
-    /// [`Error::DiskFull`]; [`Error::Stopped`]; [`Error::Closed`]. Blocks before the first that is refused may be taken:
-    /// go on from [`Follower::point`].
+    /// log that they are of is not the one that this one has, or if it has led; [`Error::LoadFileMissing`] if they name a
+    /// load file that is not here: give it ([`Follower::take_load_file`]), and then the blocks again; [`Error::LogFull`];
+    /// [`Error::DiskFull`]; [`Error::Stopped`]; [`Error::Closed`]. After an error none of the blocks is taken, or, where
+    /// the disk failed, those before some block: go on from [`Follower::point`].
     pub fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
         check_may_wait(self.database.core().storage.catalog.opening())?;
         let (log, clock) = (&self.database.core().commits.log, &self.database.core().clock);
         let until = clock.now() + self.database.running.options().log_wait_max;
+        let storage = &self.database.core().storage;
         let appended = loop {
-            match log.append(blocks) {
+            match log.append(blocks, &mut |packet| check_load_files(storage, packet)) {
                 Err(Error::LogFull { .. }) if clock.now() < until && log.ask_for_room().is_none() => {
                     clock.rest(LOOK_FOR_ROOM);
                 }
                 appended => break appended,
             }
         };
-        let looked = self.redoing.tell_of_blocks();
-        appended.and(looked)
+        self.redoing.tell_of_blocks();
+        appended
     }
 
-    /// The load files (of bulk loads, moves of tables) that the log names and that are not there, or not whole, by their
-    /// numbers. What names them is not redone, and does not count as [received](Follower::received), before they are.
-    pub fn awaited_load_files(&self) -> Vec<u64> {
-        self.redoing.awaited_loads().0
-    }
-
-    /// Takes a load file of the primary ([`Database::load_file`]), from its beginning. It is on the disk when this returns.
+    /// Takes a load file of the primary ([`Database::load_file`]), from its beginning. It is on the disk when this returns,
+    /// and stays for the blocks that name it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is not the one that the log names, or damaged; [`Error::Io`], also of `from`;
+    /// [`Error::Corrupt`] if the bytes are no load file of this number, or damaged; [`Error::Io`], also of `from`;
     /// [`Error::DiskFull`]; [`Error::Closed`].
     pub fn take_load_file(&self, number: u64, from: &mut dyn Read) -> Result<()> {
-        self.database.core().storage.receive_load_file(number, from)?;
-        self.redoing.tell_of_load(number)
+        self.database.core().storage.receive_load_file(number, from)
     }
 
     /// Lets the transactions up to this place be redone, and none after it. Without such a bound all that were received
@@ -157,11 +154,9 @@ impl Follower {
         self.redoing.allow(last);
     }
 
-    /// Everything up to this place is in memory that outlives the process, and the load files that it names are on the disk.
+    /// Everything up to this place is in memory that outlives the process.
     pub fn received(&self) -> Lsn {
-        let received = self.database.core().commits.log.memory_position();
-        let awaited = self.redoing.awaited_loads().1;
-        awaited.map_or(received, |first| received.min(Lsn(first.0 - 1)))
+        self.database.core().commits.log.memory_position()
     }
 
     /// Everything up to this place is on its disk.
@@ -218,22 +213,19 @@ impl Follower {
     /// The call waits for the redo, which may wait for the locks of transactions that read.
     ///
     /// # Errors
-    /// What has ended the redo; [`Error::Corrupt`] if a load file is [awaited](Follower::awaited_load_files);
-    /// [`Error::LogFull`], [`Error::DiskFull`]: then it still follows. [`Error::Stopped`].
+    /// What has ended the redo; [`Error::LogFull`], [`Error::DiskFull`]: then it still follows. [`Error::Stopped`].
     pub fn lead(&self) -> Result<Database> {
         let core = self.database.core();
         check_may_wait(core.storage.catalog.opening())?;
         core.storage.check_open()?;
         let log = &core.commits.log;
         let held = log.hold_appends()?;
-        self.redoing.check_loads()?;
         self.redoing.allow(Lsn::MAX);
         if self.database.running.options().background == Background::Driven {
             self.redoing.redo_some()?;
         }
         while !self.redoing.wait(log.memory_position(), Duration::from_secs(1))? {
             core.storage.check_open()?;
-            self.redoing.check_loads()?;
         }
         self.redoing.close();
         self.join();
@@ -285,6 +277,23 @@ impl fmt::Debug for Follower {
             .field("redone", &self.redone())
             .finish()
     }
+}
+
+/// Refuses a packet that names a load file which is not here: once the packet is in the log, no opening goes without the
+/// file.
+fn check_load_files(storage: &Storage, packet: &Packet<'_>) -> Result<()> {
+    if packet.kind != PacketKind::Commit {
+        return Ok(());
+    }
+    // What makes no sense is found when the packet is redone.
+    for record in redo::read(packet.bytes).map_while(std::result::Result::ok) {
+        if let Change::Load { file, digest } = record.change
+            && !storage.keeps_load_file(file, digest)?
+        {
+            return Err(Error::LoadFileMissing { number: file });
+        }
+    }
+    Ok(())
 }
 
 /// The option that a follower cannot have.

@@ -24,8 +24,9 @@ pub(crate) struct AppendedPackets {
 }
 
 impl AppendedPackets {
-    /// The packets after those that a log has, which follows another one and to which nothing was appended yet.
-    pub(crate) fn after(log: &Arc<Log>) -> Result<AppendedPackets> {
+    /// The packets of a log that follows another one: those that were not written to its disk in whole pages when this is
+    /// called, and some more, or, as long as nothing was appended, none; and those that are appended later.
+    pub(crate) fn of(log: &Arc<Log>) -> Result<AppendedPackets> {
         let (point, incarnation) = log.appended_mark();
         Ok(AppendedPackets {
             cursor: log.cursor(point, u64::MAX)?,
@@ -35,6 +36,14 @@ impl AppendedPackets {
             unpacker: Unpacker::after(point.lsn.0, incarnation),
             next: None,
         })
+    }
+
+    /// Passes all packets, and gives what there is of one behind them.
+    pub(super) fn unpack_all(mut self) -> Result<Unpacker> {
+        while self.next(Duration::ZERO)?.is_some() {
+            self.pass();
+        }
+        Ok(self.unpacker)
     }
 
     /// The place of the next packet.

@@ -25,9 +25,10 @@ use super::log::core::LogCore;
 use super::log_file::LogFile;
 use super::open::Parts;
 use super::reader::{LogEnd, for_each_block_behind};
+use super::unpacker::{Malformed, Unpacker};
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
-use super::{Durability, Log, LogBlocks, LogOptions, LogPoint, PAGE, ring};
+use super::{AppendedPackets, Durability, Log, LogBlocks, LogOptions, LogPoint, PAGE, Packet, ring};
 use crate::io::{AlignedBuffer, Disk};
 use crate::{Error, Lsn, Result, fault_injection};
 
@@ -44,6 +45,8 @@ pub(super) struct Following {
     /// Held while what was appended is written. `None` if the log follows no other one.
     records: Mutex<Option<FollowerRecords>>,
     is_on: AtomicBool,
+    /// What it has of the packet that the last block which was appended ends in. `None` until it is read.
+    unpacker: Mutex<Option<Unpacker>>,
 }
 
 /// Nothing is appended as long as this lives.
@@ -51,8 +54,7 @@ pub(crate) struct HeldAppends<'a>(#[expect(dead_code, reason = "it is held")] Mu
 
 impl Following {
     pub(super) fn of(records: FollowerRecords) -> Following {
-        let records = Mutex::new(Some(records));
-        Following { appending: Mutex::default(), records, is_on: AtomicBool::new(true) }
+        Following { records: Mutex::new(Some(records)), is_on: AtomicBool::new(true), ..Following::default() }
     }
 
     /// Whether the log follows another one.
@@ -236,8 +238,8 @@ impl Log {
         Log::start(parts, options)
     }
 
-    /// Where a block ends between packets, with no whole packet behind it, and the last block's incarnation. For a log to
-    /// which nothing was appended yet.
+    /// Where a block ends between packets, and the last block's incarnation. As long as nothing was appended, no whole
+    /// packet is behind it.
     pub(super) fn appended_mark(&self) -> (LogPoint, u32) {
         let gatherer = self.core.gatherer.lock();
         let appended = gatherer.appended.as_ref().expect("the log follows another one");
@@ -250,16 +252,20 @@ impl Log {
     }
 
     /// Takes blocks of the log that it follows, from where it ends on. When this returns, they are in the ring, which
-    /// outlives the process (level 1). For one caller at a time.
+    /// outlives the process (level 1). Before that `inspect` sees each packet that ends in them, and may refuse it.
     ///
     /// It may write the disk: where the ring is full, and for the first block of a log file.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for blocks that are damaged, or begin elsewhere; [`Error::LogDiverged`] if they do not follow
     /// what this log has, or if this log does not follow another one any more; [`Error::LogFull`] and
-    /// [`Error::DiskFull`] if there is no room for another log file. After an error it has none of the blocks that did
-    /// not fit, and those before them.
-    pub(crate) fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
+    /// [`Error::DiskFull`] if there is no room for another log file; the error of `inspect`. After these none of the blocks
+    /// is appended. [`Error::Stopped`] if a write fails.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        blocks: &LogBlocks<'_>,
+        inspect: &mut dyn FnMut(&Packet<'_>) -> Result<()>,
+    ) -> Result<()> {
         let core = &*self.core;
         let _held = self.hold_appends()?;
         let end = self.end();
@@ -290,6 +296,7 @@ impl Log {
             verified.push((&rest[..length], header, next));
             (point, at, incarnation) = (next, at + length, header.incarnation);
         }
+        let unpacker = self.inspect(&verified, inspect)?;
         for (block, header, end) in verified {
             let mut gatherer = core.gatherer.lock();
             while gatherer.ring.free() < block.len() as u64 {
@@ -300,8 +307,32 @@ impl Log {
             gatherer.append(&file, block, &header, end);
             core.memory.store(end.lsn.0, Ordering::SeqCst);
         }
+        *core.following.unpacker.lock() = Some(unpacker);
         core.hand_over_listeners(Durability::Memory);
         Ok(())
+    }
+
+    /// Has the packets inspected that end in these blocks, which follow what was appended.
+    fn inspect(
+        self: &Arc<Self>,
+        blocks: &[(&[u8], BlockHeader, LogPoint)],
+        inspect: &mut dyn FnMut(&Packet<'_>) -> Result<()>,
+    ) -> Result<Unpacker> {
+        let malformed = |malformed: Malformed| {
+            let what = format!("the block's checksum is right, but {} makes no sense", malformed.what);
+            Error::Corrupt { file: RECEIVED.to_owned(), offset: malformed.header.position, what }
+        };
+        let mut unpacker = match self.core.following.unpacker.lock().take() {
+            Some(unpacker) => unpacker,
+            None => AppendedPackets::of(self)?.unpack_all()?,
+        };
+        for (block, header, _) in blocks {
+            unpacker.take(*header, block, false).map_err(malformed)?;
+            while let Some(unpacked) = unpacker.next().map_err(malformed)? {
+                inspect(&unpacker.packet(unpacked).map_err(malformed)?)?;
+            }
+        }
+        Ok(unpacker)
     }
 
     fn file_to_append_to(&self, blocks: &LogBlocks<'_>) -> Result<Arc<LogFile>> {

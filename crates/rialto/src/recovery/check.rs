@@ -267,7 +267,8 @@ fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckRep
     for load in &recovered.loads {
         let (name, start) = (load_file_name(load.number), home.redo_start);
         match load.committed {
-            LoadCommit::At(_) => {}
+            // A recovery finds no load in the other two states.
+            LoadCommit::At(_) | LoadCommit::Later | LoadCommit::Going => {}
             LoadCommit::BeforeOrNever(_) => report.note(format!(
                 "\"{name}\" is of a bulk load from before the redo start {start}: it goes when neither an older checkpoint \
                  nor the archive needs it"

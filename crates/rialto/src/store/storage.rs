@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Clock, Disk};
 
+/// How often a load file's receiver looks whether a checkpoint has removed an earlier one of its number.
+const REMOVAL_POLL: Duration = Duration::from_millis(5);
+
 /// See the [module](self).
 pub(crate) struct Storage {
     pub disk: Arc<dyn Disk>,
@@ -107,7 +110,12 @@ impl Storage {
     /// Notes that the commit at this place names the load files of these numbers.
     pub fn note_load_files(&self, numbers: impl Iterator<Item = u64>, lsn: Lsn) {
         let committed = LoadCommit::At(lsn);
-        self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
+        let mut loads = self.loads.lock();
+        for number in numbers {
+            // In a follower it came before.
+            loads.retain(|load| load.number != number);
+            loads.push(LoadFile { number, committed });
+        }
     }
 
     /// Gives the body of each row in the load file of this number, which a packet names with this digest.
@@ -131,22 +139,58 @@ impl Storage {
         Ok(LoadFileBytes::open(&*self.disk, number)?)
     }
 
-    /// Whether a load file that a packet names is there, and whole.
+    /// Whether a load file that a packet names is there, and whole. From then on it stays until the packet is redone.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn has_load_file(&self, number: u64, digest: Option<u64>) -> Result<bool> {
-        has_load_file(&*self.disk, self.database_id, number, digest)
+    pub fn keeps_load_file(&self, number: u64, digest: Option<u64>) -> Result<bool> {
+        let is_going = {
+            let mut loads = self.loads.lock();
+            let found = loads.iter().find(|load| load.number == number).map(|load| load.committed);
+            if matches!(found, Some(LoadCommit::BeforeOrNever(_) | LoadCommit::Never) | None) {
+                self.await_load(&mut loads, number);
+            }
+            found == Some(LoadCommit::Going)
+        };
+        if !is_going && has_load_file(&*self.disk, self.database_id, number, digest)? {
+            return Ok(true);
+        }
+        self.loads.lock().retain(|load| load.number != number || load.committed != LoadCommit::Later);
+        Ok(false)
+    }
+
+    /// No checkpoint removes the load file of this number before its packet is redone.
+    fn await_load(&self, loads: &mut Vec<LoadFile>, number: u64) {
+        loads.retain(|load| load.number != number);
+        loads.push(LoadFile { number, committed: LoadCommit::Later });
     }
 
     /// Takes a load file of the database that is followed. No checkpoint removes it before its packet is redone.
     ///
     /// # Errors
-    /// Those of the disk, and of what is read.
+    /// [`Error::Corrupt`] for bytes that are no load file of this number; those of the disk, and of `from`.
     pub fn receive_load_file(&self, number: u64, from: &mut dyn io::Read) -> Result<()> {
         let _pass = self.pass_to_load_files()?;
+        loop {
+            let mut loads = self.loads.lock();
+            let is = |load: &&LoadFile| load.number == number;
+            if loads.iter().find(is).is_none_or(|load| load.committed != LoadCommit::Going) {
+                self.await_load(&mut loads, number);
+                break;
+            }
+            drop(loads);
+            self.check_open()?;
+            // A checkpoint removes what an earlier life has left under this name.
+            std::thread::sleep(REMOVAL_POLL);
+        }
+        receive_load_file(&*self.disk, number, from)?;
+        if has_load_file(&*self.disk, self.database_id, number, None)? {
+            return Ok(());
+        }
+        self.remove_load_file(number);
         self.loads.lock().retain(|load| load.number != number);
-        receive_load_file(&*self.disk, number, from)
+        let what = "the received bytes are no load file of this number, or damaged".to_owned();
+        Err(Error::Corrupt { file: load_file::load_file_name(number), offset: 0, what })
     }
 
     /// Removes a load file that no packet names. If that fails, recovery removes it. The file may be missing.

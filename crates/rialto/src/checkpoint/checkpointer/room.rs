@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::remove_in_steps;
 use crate::log::{LogNeeded, LogPoint};
+use crate::store::memory::LoadCommit;
 use crate::store::memory::load_file::load_file_name;
 
 impl Checkpointer {
@@ -82,24 +83,18 @@ impl Checkpointer {
     /// Frees the log that a checkpoint does not need, and the files of bulk loads that only this log names.
     pub(super) fn free_all_but(&self, log: LogNeeded) -> Result<()> {
         let Some(kept_from) = self.source.free_log_but(log)? else { return Ok(()) };
-        let mut unneeded = Vec::new();
-        self.source.loads().lock().retain(|load| {
-            let needed = load.is_needed_from(kept_from);
-            if !needed {
-                unneeded.push(*load);
-            }
-            needed
-        });
-        while let Some(load) = unneeded.last() {
+        let mut going = Vec::new();
+        for load in self.source.loads().lock().iter_mut().filter(|load| !load.is_needed_from(kept_from)) {
+            load.committed = LoadCommit::Going;
+            going.push(load.number);
+        }
+        for number in going {
             // A crash may leave the file cut. No recovery reads it; a recovery only finds it, and it is removed after
-            // the next checkpoint.
-            match remove_in_steps(&*self.disk, &load_file_name(load.number)) {
-                Err(error) if !error.is_missing() => {
-                    self.source.loads().lock().append(&mut unneeded);
-                    return Err(error.into());
-                }
-                _ => unneeded.pop(),
-            };
+            // the next checkpoint, as it is after an error here.
+            match remove_in_steps(&*self.disk, &load_file_name(number)) {
+                Err(error) if !error.is_missing() => return Err(error.into()),
+                _ => self.source.loads().lock().retain(|load| load.number != number),
+            }
         }
         Ok(())
     }

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
-use super::awaited_loads::AwaitedLoads;
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::log::{AppendedPackets, Packet};
-use crate::store::load_file_name;
 use crate::txn::core::Core;
 use crate::txn::redone::Redoer;
 
@@ -25,8 +22,6 @@ pub(super) struct Redoing {
     redoer: Redoer,
     /// `None` once the database has led.
     packets: Mutex<Option<AppendedPackets>>,
-    /// `None` once the database has led.
-    loads: Mutex<Option<AwaitedLoads>>,
     state: Mutex<State>,
     /// Told of each change of the state, of blocks, and of what is redone.
     changed: Condvar,
@@ -48,8 +43,7 @@ impl Redoing {
         Ok(Redoing {
             core: core.clone(),
             redoer: Redoer::new(core),
-            packets: Mutex::new(Some(AppendedPackets::after(&core.commits.log)?)),
-            loads: Mutex::new(Some(AwaitedLoads::new(core)?)),
+            packets: Mutex::new(Some(AppendedPackets::of(&core.commits.log)?)),
             state: Mutex::new(State {
                 allowed: Lsn::MAX,
                 has_blocks: false,
@@ -61,35 +55,9 @@ impl Redoing {
         })
     }
 
-    /// Blocks came. Looks for the load files that they name.
-    pub fn tell_of_blocks(&self) -> Result<()> {
-        let looked = self.loads.lock().as_mut().map_or(Ok(()), AwaitedLoads::look);
-        let mut state = self.state.lock();
-        state.has_blocks = true;
+    pub fn tell_of_blocks(&self) {
+        self.state.lock().has_blocks = true;
         self.changed.notify_all();
-        looked
-    }
-
-    /// The numbers of the load files that are not there, and the first place that names one.
-    pub fn awaited_loads(&self) -> (Vec<u64>, Option<Lsn>) {
-        let loads = self.loads.lock();
-        let first = loads.as_ref().and_then(AwaitedLoads::first).map(|(_, place)| place);
-        (loads.as_ref().map_or_else(Vec::new, AwaitedLoads::numbers), first)
-    }
-
-    /// A load file came.
-    pub fn tell_of_load(&self, number: u64) -> Result<()> {
-        let looked = self.loads.lock().as_mut().map_or(Ok(()), |loads| loads.came(number));
-        self.changed.notify_all();
-        looked
-    }
-
-    /// An error if a load file is awaited.
-    pub fn check_loads(&self) -> Result<()> {
-        let loads = self.loads.lock();
-        let Some((number, place)) = loads.as_ref().and_then(AwaitedLoads::first) else { return Ok(()) };
-        let what = format!("place {place} of the log names this load file, and it was not received");
-        Err(Error::Corrupt { file: load_file_name(number), offset: 0, what })
     }
 
     pub fn allow(&self, last: Lsn) {
@@ -110,7 +78,6 @@ impl Redoing {
     /// The database takes transactions of its own: no log has to stay for the redo.
     pub fn forget_packets(&self) {
         *self.packets.lock() = None;
-        *self.loads.lock() = None;
     }
 
     /// Threads may serve again.
@@ -167,7 +134,10 @@ impl Redoing {
                 return Err(failure.clone());
             }
             if packets.place() > state.allowed {
-                self.wait_for_change(&mut state, patience);
+                if !patience.is_zero() {
+                    let clock = &self.core.clock;
+                    clock.wait_until(&self.changed, &mut state, clock.now() + patience);
+                }
                 return Ok(false);
             }
         }
@@ -177,44 +147,26 @@ impl Redoing {
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
-        match redone {
-            Ok(true) => packets.pass(),
-            Ok(false) => self.wait_for_change(&mut state, patience),
-            Err(error) => {
-                self.changed.notify_all();
-                return Err(state.failure.get_or_insert(error).clone());
-            }
+        if let Err(error) = redone {
+            self.changed.notify_all();
+            return Err(state.failure.get_or_insert(error).clone());
         }
+        packets.pass();
         if state.waiters > 0 {
             self.changed.notify_all();
         }
-        redone
+        Ok(true)
     }
 
-    fn wait_for_change(&self, state: &mut MutexGuard<'_, State>, patience: Duration) {
-        if !patience.is_zero() {
-            let clock = &self.core.clock;
-            clock.wait_until(&self.changed, state, clock.now() + patience);
-        }
-    }
-
-    /// Redoes a packet; false if it cannot be redone now.
-    fn redo(&self, packet: &Packet<'_>) -> Result<bool> {
+    /// Redoes a packet, if need be several times.
+    fn redo(&self, packet: &Packet<'_>) -> Result<()> {
         loop {
-            let error = match self.redoer.redo(packet) {
-                Ok(()) => return Ok(true),
-                Err(error) => error,
-            };
-            if is_of_the_moment(&error) && !self.state.lock().is_closed {
-                self.core.clock.rest(BACKOFF);
-                continue;
+            match self.redoer.redo(packet) {
+                Err(error) if is_of_the_moment(&error) && !self.state.lock().is_closed => {
+                    self.core.clock.rest(BACKOFF);
+                }
+                redone => return redone,
             }
-            let mut loads = self.loads.lock();
-            return match loads.as_mut().map(|loads| loads.await_again(packet)) {
-                Some(Ok(true)) => Ok(false),
-                Some(Err(error)) => Err(error),
-                Some(Ok(false)) | None => Err(error),
-            };
         }
     }
 

@@ -93,13 +93,13 @@ fn copy(from: &Arc<dyn Disk>, to: &Arc<dyn Disk>) {
 }
 
 /// Gives the follower what the followed log has, piece by piece.
-fn follow(followed: &mut Followed, log: &Log, random: &mut Random, rounds: u64) -> Result<()> {
+fn follow(followed: &mut Followed, log: &Arc<Log>, random: &mut Random, rounds: u64) -> Result<()> {
     for _ in 0..rounds {
         followed.work(random);
         let mut cursor = followed.log.cursor(log.end(), u64::MAX)?;
         let most = [1, 4_000, 70_000, 1 << 20][random.below(4) as usize];
         while let Some(blocks) = cursor.next_blocks(most, NOW)? {
-            log.append(&blocks)?;
+            log.append(&blocks, &mut |_| Ok(()))?;
             match random.below(8) {
                 0 => log.write_appended(false)?,
                 1 => log.write_appended(true)?,

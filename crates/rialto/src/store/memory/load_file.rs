@@ -59,6 +59,10 @@ pub(crate) enum LoadCommit {
     BeforeOrNever(Lsn),
     /// It did not commit: no packet names the file.
     Never,
+    /// In a follower: a packet that will be received names it, or one that is not redone yet.
+    Later,
+    /// A checkpoint removes it.
+    Going,
 }
 
 impl LoadFile {
@@ -67,7 +71,8 @@ impl LoadFile {
         match self.committed {
             LoadCommit::At(place) => place >= redo_start,
             LoadCommit::BeforeOrNever(place) => place > redo_start,
-            LoadCommit::Never => false,
+            LoadCommit::Never | LoadCommit::Going => false,
+            LoadCommit::Later => true,
         }
     }
 }
