@@ -183,7 +183,7 @@ pub fn of(error: &Error) -> SqlState {
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
             SqlState::DiskFull
         }
-        Error::ReadOnly => SqlState::ReadOnlyTransaction,
+        Error::ReadOnly | Error::Following => SqlState::ReadOnlyTransaction,
         Error::NoSuchSavepoint { .. } => SqlState::NoSuchSavepoint,
         Error::Unsupported { .. } => SqlState::FeatureNotSupported,
         Error::OutcomeUnknown { .. } => SqlState::OutcomeUnknown,

@@ -52,16 +52,18 @@
 //! | call registered procedures | [`Procedure`], [`Action`], [`Database::call`] |
 //! | choose how transactions are assigned to threads | [`Engine`], [`Executors`] |
 //! | handle errors | [`Error`], [`OpenError`] |
+//! | keep a copy that can take over | [`Follower`] |
 //! | back up and restore | [`Database::backup`], [`backup::Restore`] |
 //! | watch a database | [`Database::metrics`], [`Database::lock_waits`] |
 //!
-//! The folder `examples` of the crate has five programs. Each is run from the repository by the command beside it:
+//! The folder `examples` of the crate has six programs. Each is run from the repository by the command beside it:
 //!
 //! - `cargo run -p rialto --example derive` makes rows of a struct's values, and reads them by a secondary index;
 //! - `cargo run -p rialto --example embedded` creates a table without a struct, changes its rows and scans them;
 //! - `cargo run -p rialto --example tickets` keeps many commits in progress from one thread, and awaits tickets in an
 //!   async task;
 //! - `cargo run -p rialto --example procedure` registers a procedure of two phases, and calls it by its name;
+//! - `cargo run -p rialto --example follower` has a copy of a database take its log, answer reads, and take over;
 //! - `cargo run -p rialto --example recovery` kills a process while it commits, recovers the database, and checks that
 //!   every acknowledged commit is there.
 //!

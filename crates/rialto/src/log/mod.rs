@@ -80,6 +80,10 @@
 //! be shorter than others. [`LogOptions::bytes_max`] bounds all files together; near it, reservations wait for a
 //! checkpoint and then fail with [`Error::LogFull`], before the place.
 //!
+//! A log may follow another one instead of taking packets (`follow.rs`). Then its blocks are those of the other log, at the
+//! same positions of files of the same layout. What its blocks say of durable positions is true of the other log's disk;
+//! what its own disk has is in a record of its own (`follower_record.rs`).
+//!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
 //! the log carries them like any other. Of a [`PacketKind::Unlogged`] packet the log carries only the place, so that
 //! places stay dense (I2) and a recovery can tell how many commits are missing. Of a [`PacketKind::Call`] packet it

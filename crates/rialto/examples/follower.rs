@@ -1,0 +1,77 @@
+//! A follower: a copy of a database takes its log as it is written, answers reads, and takes over.
+//!
+//! `cargo run -p rialto --example follower`
+//!
+//! Both databases are in this process. Between two machines the program sends the blocks, which are plain bytes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rialto::log::LogCursor;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Database, Error, Follower, Options, TableDef};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = std::env::temp_dir().join(format!("rialto-follower-{}", std::process::id()));
+    let (first, second) = (directory.join("first"), directory.join("second"));
+    let primary = Database::open(&first)?;
+    let columns = vec![Column::new("id", ColumnType::Int8), Column::new("what", ColumnType::Text)];
+    primary.transact(|tx| {
+        tx.create_table(&TableDef::new("events", columns.clone()).with_primary_key(&["id"])).map(drop)
+    })?;
+
+    // The follower begins as a copy of the closed database.
+    primary.close()?;
+    copy(&first, &second)?;
+    let primary = Database::open(&first)?;
+    let follower = Follower::open(&second, Options::default())?;
+
+    let events = primary.table("events")?;
+    for id in 0..1_000 {
+        primary.transact(|tx| tx.insert(&events, &[Value::Int8(id), Value::Text(format!("event {id}"))]))?;
+    }
+    let mut cursor = primary.log_cursor(Some(follower.point()), u64::MAX)?;
+    send_all(&primary, &mut cursor, &follower)?;
+
+    // What it has received it redoes in the background; then it can be read there.
+    follower.wait_redone(follower.received(), Duration::from_secs(60))?;
+    let read_only = follower.database();
+    let events = read_only.table("events")?;
+    println!("the follower has {} events", read_only.read(|tx| tx.count(&events))?);
+    let refused = read_only.transact(|tx| tx.delete(&events, 1_i64));
+    println!("a write there: {}", refused.expect_err("it follows"));
+
+    // The primary is gone, and the follower takes over.
+    drop(cursor);
+    primary.close()?;
+    let db = follower.lead()?;
+    db.transact(|tx| tx.delete(&events, 1_i64))?;
+    println!("it leads, and has {} events", db.read(|tx| tx.count(&events))?);
+    db.close()?;
+    drop(follower);
+    std::fs::remove_dir_all(&directory)?;
+    Ok(())
+}
+
+/// Gives the follower what the primary's log has.
+fn send_all(primary: &Database, cursor: &mut LogCursor, follower: &Follower) -> rialto::Result<()> {
+    while let Some(blocks) = cursor.next_blocks(1 << 20, Duration::ZERO)? {
+        // Rows of bulk loads are not in the log but in files that it names.
+        while let Err(error) = follower.append(&blocks) {
+            let Error::LoadFileMissing { number } = error else { return Err(error) };
+            follower.take_load_file(number, &mut primary.load_file(number)?)?;
+        }
+        // The primary keeps its log for the cursor up to here.
+        cursor.release(follower.point().position);
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in std::fs::read_dir(from)? {
+        let file = file?;
+        std::fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
+}
