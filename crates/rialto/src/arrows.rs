@@ -64,6 +64,7 @@ const SEAM: &[&str] = &[
     "Guard",
     "InsertRow",
     "Leaf",
+    "LoadFileBytes",
     "LoadMark",
     "LoadedRows",
     "More",

@@ -22,12 +22,12 @@ pub(super) struct Redoing {
     redoer: Redoer,
     /// `None` once the database has led.
     packets: Mutex<Option<AppendedPackets>>,
-    state: Mutex<State>,
+    state: Mutex<RedoState>,
     /// Told of each change of the state, of blocks, and of what is redone.
     changed: Condvar,
 }
 
-struct State {
+struct RedoState {
     /// The last place that may be redone.
     allowed: Lsn,
     /// Whether blocks came since the writing thread looked last.
@@ -44,7 +44,7 @@ impl Redoing {
             core: core.clone(),
             redoer: Redoer::new(core),
             packets: Mutex::new(Some(AppendedPackets::of(&core.commits.log)?)),
-            state: Mutex::new(State {
+            state: Mutex::new(RedoState {
                 allowed: Lsn::MAX,
                 has_blocks: false,
                 waiters: 0,
