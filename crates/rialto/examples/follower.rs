@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The primary is gone, and the follower takes over.
     drop(cursor);
     primary.close()?;
-    let db = follower.lead()?;
+    let db = follower.lead(Duration::from_secs(60))?;
     db.transact(|tx| tx.delete(&events, 1_i64))?;
     println!("it leads, and has {} events", db.read(|tx| tx.count(&events))?);
     db.close()?;

@@ -37,7 +37,7 @@ use crate::row::WhichIndex;
 use crate::store::Budget;
 use crate::store::memory::image::seed_of;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{LoadCommit, LoadFile, MemoryStore};
+use crate::store::memory::{LoadCommit, LoadFile, MemoryStore, remove_received};
 use crate::store::paged::{DiskTables, PAGE_FILE};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
@@ -353,6 +353,7 @@ fn recover(
         }
         HomeError::Failed(error) => error.into(),
     })?;
+    remove_received(&**disk)?;
     let tell = options.progress.clone();
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
     let (newest, older) = (*home.block(), home.older().copied());

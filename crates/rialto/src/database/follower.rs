@@ -19,7 +19,7 @@ use crate::commit::Logging;
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::inside::check_may_wait;
+use crate::inside::InBody;
 use crate::io::{Disk, FileDisk};
 use crate::log::{LogBlocks, LogPoint, Packet, PacketKind};
 use crate::open::{self, Handle, Role};
@@ -71,13 +71,12 @@ impl Follower {
         if let Some(what) = refused(&options) {
             return Err(OpenError::Options { what });
         }
-        let is_driven = options.background == Background::Driven;
         let flush_interval = options.memory_flush_interval;
         let options = Options { create: false, ..options };
         let database = Database { running: Arc::new(Handle::new(open::open(disk, options, Role::Follows)?)) };
         let redoing = Arc::new(Redoing::new(database.core())?);
         let follower = Follower { database, redoing, threads: Mutex::default() };
-        if !is_driven {
+        if follower.is_threaded() {
             follower.start(flush_interval)?;
         }
         Ok(follower)
@@ -122,7 +121,7 @@ impl Follower {
     /// [`Error::DiskFull`]; [`Error::Stopped`]; [`Error::Closed`]. After an error none of the blocks is taken, or, where
     /// the disk failed, those before some block: go on from [`Follower::point`].
     pub fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
-        check_may_wait(self.database.core().storage.catalog.opening())?;
+        self.check_outside()?;
         let (log, clock) = (&self.database.core().commits.log, &self.database.core().clock);
         let until = clock.now() + self.database.running.options().log_wait_max;
         let storage = &self.database.core().storage;
@@ -142,14 +141,15 @@ impl Follower {
     /// and stays for the blocks that name it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the bytes are no load file of this number, or damaged; [`Error::Io`], also of `from`;
-    /// [`Error::DiskFull`]; [`Error::Closed`].
+    /// [`Error::Corrupt`] if the bytes are no load file of this number, or damaged; [`Error::LogDiverged`] once it has led;
+    /// [`Error::Io`], also of `from`; [`Error::DiskFull`]; [`Error::Closed`].
     pub fn take_load_file(&self, number: u64, from: &mut dyn Read) -> Result<()> {
-        self.database.core().storage.receive_load_file(number, from)
+        let core = self.database.core();
+        core.storage.receive_load_file(number, from, &|| core.commits.log.check_following())
     }
 
     /// Lets the transactions up to this place be redone, and none after it. Without such a bound all that were received
-    /// are redone. A cluster sets it to what all copies in sync have.
+    /// are redone; so is at an opening what the log has. A cluster sets it to what all copies in sync have.
     pub fn redo_up_to(&self, last: Lsn) {
         self.redoing.allow(last);
     }
@@ -192,17 +192,29 @@ impl Follower {
     }
 
     /// For a follower without threads ([`Background::Driven`]): writes what was received, redoes what may be redone, and does
-    /// what [`Database::drive`] does.
+    /// what [`Database::drive`] does. A packet whose locks others hold is left for the next call.
     ///
     /// # Errors
-    /// [`Error::Stopped`]; what has ended the redo.
+    /// [`Error::Nested`] inside a body; [`Error::Stopped`]; what has ended the redo.
     pub fn drive(&self) -> Result<()> {
-        if self.database.running.options().background == Background::Threads {
+        if self.is_threaded() {
             return Ok(());
         }
+        self.check_outside()?;
         self.sync()?;
         self.redoing.redo_some()?;
         self.database.drive()
+    }
+
+    fn is_threaded(&self) -> bool {
+        self.database.running.options().background == Background::Threads
+    }
+
+    fn check_outside(&self) -> Result<()> {
+        match InBody::is_inside(self.database.core().storage.catalog.opening()) {
+            true => Err(Error::Nested),
+            false => Ok(()),
+        }
     }
 
     /// Ends to follow, and takes transactions: redoes everything that was received, whatever the bound, and begins its own
@@ -210,36 +222,70 @@ impl Follower {
     /// that.
     ///
     /// # Blocking
-    /// The call waits for the redo, which may wait for the locks of transactions that read.
+    /// The call waits for the redo, for at most `patience`: transactions that read may hold locks that it needs. Meanwhile
+    /// calls of [`Follower::append`] wait.
     ///
     /// # Errors
-    /// What has ended the redo; [`Error::LogFull`], [`Error::DiskFull`]: then it still follows. [`Error::Stopped`].
-    pub fn lead(&self) -> Result<Database> {
+    /// What was in the way of the redo ([`Error::LockTimeout`]) or has ended it; [`Error::LogFull`], [`Error::DiskFull`]: then it
+    /// still follows, with the bound that it had. [`Error::Stopped`]; [`Error::Closed`]; [`Error::Nested`] inside a body;
+    /// [`Error::LogDiverged`] if it has led.
+    pub fn lead(&self, patience: Duration) -> Result<Database> {
+        self.check_outside()?;
         let core = self.database.core();
-        check_may_wait(core.storage.catalog.opening())?;
         core.storage.check_open()?;
         let log = &core.commits.log;
         let held = log.hold_appends()?;
-        self.redoing.allow(Lsn::MAX);
-        if self.database.running.options().background == Background::Driven {
-            self.redoing.redo_some()?;
-        }
-        while !self.redoing.wait(log.memory_position(), Duration::from_secs(1))? {
-            core.storage.check_open()?;
-        }
-        self.redoing.close();
-        self.join();
-        let ended = log.end_following(&held);
-        if ended.is_ok() {
-            self.redoing.forget_packets();
-        } else if log.failure().is_none() {
-            self.redoing.reopen();
-            let flush_interval = self.database.running.options().memory_flush_interval;
-            if self.database.running.options().background == Background::Threads {
-                let _ = self.start(flush_interval);
+        self.redoing.redo_all(true);
+        let ended = self.redo_rest(patience).and_then(|()| {
+            self.redoing.close();
+            self.join();
+            let _receipts = core.storage.hold_receipts();
+            log.end_following(&held)
+        });
+        match ended {
+            Ok(()) => {
+                core.storage.forget_awaited_loads();
+                self.redoing.forget_packets();
+                Ok(self.database.clone())
+            }
+            Err(error) => {
+                self.redoing.redo_all(false);
+                self.follow_on();
+                Err(error)
             }
         }
-        ended.map(|()| self.database.clone())
+    }
+
+    /// Redoes everything that was received.
+    fn redo_rest(&self, patience: Duration) -> Result<()> {
+        let core = self.database.core();
+        let last = core.commits.log.memory_position();
+        if !self.is_threaded() {
+            self.redoing.redo_some()?;
+        }
+        let patience = if self.is_threaded() { patience } else { Duration::ZERO };
+        match self.redoing.wait(last, patience)? {
+            true => core.storage.check_open(),
+            false => Err(self.redoing.hindrance().unwrap_or(Error::LockTimeout {
+                lock: "the redo of what was received".to_owned(),
+                waited_ms: patience.as_millis() as u64,
+            })),
+        }
+    }
+
+    /// Starts the threads again, if they have ended and the database is open.
+    fn follow_on(&self) {
+        let core = self.database.core();
+        if !self.threads.lock().is_empty() || core.commits.log.failure().is_some() || !core.storage.is_open()
+        {
+            return;
+        }
+        self.redoing.reopen();
+        if self.is_threaded()
+            && let Err(error) = self.start(self.database.running.options().memory_flush_interval)
+        {
+            self.redoing.fail(Error::Stopped { cause: error.to_string(), disk_full: false });
+        }
     }
 
     fn join(&self) {
@@ -252,10 +298,10 @@ impl Follower {
     /// Ends its threads, and closes the database.
     ///
     /// # Errors
-    /// Those of [`Database::close`].
+    /// Those of [`Database::close`]; [`Error::Nested`] inside a body: then nothing is closed.
     pub fn close(&self) -> Result<()> {
+        self.check_outside()?;
         self.redoing.close();
-        // A redo that waits for a lock is told.
         let closed = self.database.clone().close();
         self.join();
         closed

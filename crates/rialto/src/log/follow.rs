@@ -351,7 +351,8 @@ impl Log {
         Ok(file)
     }
 
-    fn check_following(&self) -> Result<()> {
+    /// [`Error::LogDiverged`] unless it follows another log.
+    pub(crate) fn check_following(&self) -> Result<()> {
         self.check_not_ended()?;
         if self.core.following.is_on() {
             return Ok(());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::memory::{
-    EmptySegments, Heap, LoadCommit, LoadFile, LoadFileBytes, LoadMark, LoadedRows, MemoryStore, RecordRef,
-    SEGMENT_BYTES, SegmentId, has_load_file, load_file, receive_load_file, same_version,
+    EmptySegments, Heap, LoadCommit, LoadFile, LoadFileBytes, LoadMark, LoadedRows, MemoryStore,
+    ReceivedLoad, RecordRef, SEGMENT_BYTES, SegmentId, has_load_file, load_file, same_version,
 };
 use super::paged::DiskTables;
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion, WatchedTables};
@@ -21,6 +21,7 @@ use crate::io::{Clock, Disk};
 
 /// How often a load file's receiver looks whether a checkpoint has removed an earlier one of its number.
 const REMOVAL_POLL: Duration = Duration::from_millis(5);
+const REMOVAL_POLLS: u32 = 2_000;
 
 /// See the [module](self).
 pub(crate) struct Storage {
@@ -38,6 +39,8 @@ pub(crate) struct Storage {
     pub watched: WatchedTables,
     /// Held by transactions that write or remove load files ([`Storage::pass_to_load_files`]).
     load_passes: RwLock<()>,
+    /// Held while a received load file gets its name.
+    receipts: Mutex<()>,
     /// The first place of this opening: hidden row numbers begin after those of earlier openings.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
@@ -77,6 +80,7 @@ impl Storage {
             loads,
             watched: WatchedTables::default(),
             load_passes: RwLock::default(),
+            receipts: Mutex::default(),
             opened_at,
             closed: AtomicBool::new(false),
         }
@@ -165,32 +169,62 @@ impl Storage {
         loads.push(LoadFile { number, committed: LoadCommit::Later });
     }
 
-    /// Takes a load file of the database that is followed. No checkpoint removes it before its packet is redone.
+    /// Takes a load file of the database that is followed, as long as `follows` says so. No checkpoint removes it before
+    /// its packet is redone. One that is there already stays.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for bytes that are no load file of this number; those of the disk, and of `from`.
-    pub fn receive_load_file(&self, number: u64, from: &mut dyn io::Read) -> Result<()> {
-        let _pass = self.pass_to_load_files()?;
-        loop {
-            let mut loads = self.loads.lock();
-            let is = |load: &&LoadFile| load.number == number;
-            if loads.iter().find(is).is_none_or(|load| load.committed != LoadCommit::Going) {
-                self.await_load(&mut loads, number);
-                break;
+    /// [`Error::Corrupt`] for bytes that are no load file of this number; those of the disk, of `from`, and of
+    /// `follows`.
+    pub fn receive_load_file(
+        &self,
+        number: u64,
+        from: &mut dyn io::Read,
+        follows: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        if load_file::load_file_number(&load_file::load_file_name(number)).is_none() {
+            let what = format!("no load has the number {number}");
+            return Err(Error::Corrupt { file: load_file::load_file_name(number), offset: 0, what });
+        }
+        let received = ReceivedLoad::receive(&*self.disk, self.database_id, number, from)?;
+        for _ in 0..REMOVAL_POLLS {
+            let one = self.receipts.lock();
+            let pass = self.pass_to_load_files()?;
+            follows()?;
+            let found = {
+                let mut loads = self.loads.lock();
+                let found = loads.iter().find(|load| load.number == number).map(|load| load.committed);
+                if !matches!(found, Some(LoadCommit::At(_) | LoadCommit::Going)) {
+                    self.await_load(&mut loads, number);
+                }
+                found
+            };
+            let is_named = matches!(found, Some(LoadCommit::At(_) | LoadCommit::Later));
+            match found {
+                // A checkpoint removes what an earlier life has left under this name.
+                Some(LoadCommit::Going) => {}
+                // The log may name it already.
+                _ if is_named && has_load_file(&*self.disk, self.database_id, number, None)? => return Ok(()),
+                _ => return received.take(),
             }
-            drop(loads);
-            self.check_open()?;
-            // A checkpoint removes what an earlier life has left under this name.
+            drop((pass, one));
             std::thread::sleep(REMOVAL_POLL);
         }
-        receive_load_file(&*self.disk, number, from)?;
-        if has_load_file(&*self.disk, self.database_id, number, None)? {
-            return Ok(());
+        let what = format!("load file {number} while a checkpoint removes one of its number: give it again");
+        Err(Error::Unsupported { what })
+    }
+
+    /// No load file is taken as long as the guard lives.
+    pub fn hold_receipts(&self) -> MutexGuard<'_, ()> {
+        self.receipts.lock()
+    }
+
+    /// The database follows no other one any more: load files that no packet has named are not needed, and their numbers
+    /// are not given to others.
+    pub fn forget_awaited_loads(&self) {
+        for load in self.loads.lock().iter_mut().filter(|load| load.committed == LoadCommit::Later) {
+            load.committed = LoadCommit::Never;
+            self.catalog.raise_next_id(load.number as u32 + 1);
         }
-        self.remove_load_file(number);
-        self.loads.lock().retain(|load| load.number != number);
-        let what = "the received bytes are no load file of this number, or damaged".to_owned();
-        Err(Error::Corrupt { file: load_file::load_file_name(number), offset: 0, what })
     }
 
     /// Removes a load file that no packet names. If that fails, recovery removes it. The file may be missing.

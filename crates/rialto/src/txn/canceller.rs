@@ -27,6 +27,11 @@ impl Canceller {
         if self.cancellation.is_asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
+    /// Takes the request back, for transactions to come.
+    pub(crate) fn clear(&self) {
+        self.cancellation.clear();
+    }
+
     /// Makes the transaction's running or next operation fail with [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn cancel(&self) {
         self.core.locks.interrupt(self.cancellation.ask());

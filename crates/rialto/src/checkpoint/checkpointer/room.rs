@@ -92,7 +92,14 @@ impl Checkpointer {
             // A crash may leave the file cut. No recovery reads it; a recovery only finds it, and it is removed after
             // the next checkpoint, as it is after an error here.
             match remove_in_steps(&*self.disk, &load_file_name(number)) {
-                Err(error) if !error.is_missing() => return Err(error.into()),
+                Err(error) if !error.is_missing() => {
+                    for load in self.source.loads().lock().iter_mut() {
+                        if load.committed == LoadCommit::Going {
+                            load.committed = LoadCommit::Never;
+                        }
+                    }
+                    return Err(error.into());
+                }
                 _ => self.source.loads().lock().retain(|load| load.number != number),
             }
         }

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::log::{AppendedPackets, Packet};
+use crate::txn::Canceller;
 use crate::txn::core::Core;
 use crate::txn::redone::Redoer;
 
@@ -15,11 +16,15 @@ use crate::txn::redone::Redoer;
 const POLL: Duration = Duration::from_millis(20);
 /// How long a redo waits that found a lock, a context or memory for locks in use, before it is tried again.
 const BACKOFF: Duration = Duration::from_millis(2);
+/// How long the redo of a packet looks for memory for its locks, or places for its pages, before that is a failure.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The redo of a follower's log.
 pub(super) struct Redoing {
     core: Arc<Core>,
     redoer: Redoer,
+    /// Ends a redo that waits, when the threads are to end.
+    canceller: Canceller,
     /// `None` once the database has led.
     packets: Mutex<Option<AppendedPackets>>,
     state: Mutex<RedoState>,
@@ -28,8 +33,11 @@ pub(super) struct Redoing {
 }
 
 struct RedoState {
-    /// The last place that may be redone.
+    /// The last place that may be redone, unless everything is.
     allowed: Lsn,
+    redoes_all: bool,
+    /// What was in the way of the redo last, if anything still is.
+    hindrance: Option<Error>,
     /// Whether blocks came since the writing thread looked last.
     has_blocks: bool,
     /// Whether a call waits for something to be redone.
@@ -43,9 +51,12 @@ impl Redoing {
         Ok(Redoing {
             core: core.clone(),
             redoer: Redoer::new(core),
+            canceller: Canceller::new(core),
             packets: Mutex::new(Some(AppendedPackets::of(&core.commits.log)?)),
             state: Mutex::new(RedoState {
                 allowed: Lsn::MAX,
+                redoes_all: false,
+                hindrance: None,
                 has_blocks: false,
                 waiters: 0,
                 is_closed: false,
@@ -65,13 +76,31 @@ impl Redoing {
         self.changed.notify_all();
     }
 
+    /// Everything may be redone, whatever is allowed; or only that.
+    pub fn redo_all(&self, all: bool) {
+        self.state.lock().redoes_all = all;
+        self.changed.notify_all();
+    }
+
+    /// What is in the way of the redo.
+    pub fn hindrance(&self) -> Option<Error> {
+        self.state.lock().hindrance.clone()
+    }
+
     pub fn failure(&self) -> Option<Error> {
         self.state.lock().failure.clone()
+    }
+
+    /// The redo has ended: this is why.
+    pub fn fail(&self, error: Error) {
+        self.state.lock().failure.get_or_insert(error);
+        self.changed.notify_all();
     }
 
     /// Ends the threads.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
+        self.canceller.cancel();
         self.changed.notify_all();
     }
 
@@ -82,6 +111,7 @@ impl Redoing {
 
     /// Threads may serve again.
     pub fn reopen(&self) {
+        self.canceller.clear();
         self.state.lock().is_closed = false;
     }
 
@@ -118,7 +148,7 @@ impl Redoing {
         }
     }
 
-    /// Redoes what was received and may be redone.
+    /// Redoes what was received and may be redone, up to a packet for which something is in the way.
     pub fn redo_some(&self) -> Result<()> {
         while self.redo_next(Duration::ZERO)? {}
         Ok(())
@@ -133,7 +163,7 @@ impl Redoing {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            if packets.place() > state.allowed {
+            if packets.place() > state.allowed && !state.redoes_all {
                 if !patience.is_zero() {
                     let clock = &self.core.clock;
                     clock.wait_until(&self.changed, &mut state, clock.now() + patience);
@@ -143,35 +173,55 @@ impl Redoing {
         }
         let redone = match packets.next(patience) {
             Ok(None) => return Ok(false),
-            Ok(Some(packet)) => self.redo(&packet),
+            Ok(Some(packet)) => self.redo(&packet, !patience.is_zero()),
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
-        if let Err(error) = redone {
-            self.changed.notify_all();
-            return Err(state.failure.get_or_insert(error).clone());
+        match redone {
+            Ok(true) => packets.pass(),
+            Ok(false) => return Ok(false),
+            Err(error) => {
+                self.changed.notify_all();
+                return Err(state.failure.get_or_insert(error).clone());
+            }
         }
-        packets.pass();
         if state.waiters > 0 {
             self.changed.notify_all();
         }
         Ok(true)
     }
 
-    /// Redoes a packet, if need be several times.
-    fn redo(&self, packet: &Packet<'_>) -> Result<()> {
+    /// Redoes a packet; false if something is in the way. If it may wait, it tries again as long as that is so.
+    fn redo(&self, packet: &Packet<'_>, waits: bool) -> Result<bool> {
+        let began = self.core.clock.now();
         loop {
-            match self.redoer.redo(packet) {
-                Err(error) if is_of_the_moment(&error) && !self.state.lock().is_closed => {
-                    self.core.clock.rest(BACKOFF);
-                }
-                redone => return redone,
+            let redone = self.redoer.redo(packet, began, &self.canceller);
+            let mut state = self.state.lock();
+            let Err(error) = redone else {
+                state.hindrance = None;
+                return Ok(true);
+            };
+            if state.is_closed {
+                return Ok(false);
             }
+            // The packet alone may need more than there is.
+            let is_for_ever = matches!(error, Error::LockMemory { .. } | Error::CacheFull { .. })
+                && self.core.clock.now() - began > ROOM_PATIENCE;
+            if is_for_ever || !is_of_the_moment(&error) {
+                return Err(error);
+            }
+            state.hindrance = Some(error);
+            drop(state);
+            if !waits {
+                return Ok(false);
+            }
+            self.core.clock.rest(BACKOFF);
         }
     }
 
     /// The thread that writes what was received: whole pages at once, and the rest when nothing came for this time.
     pub fn write_behind(&self, flush_interval: Duration) {
+        let _ends = EndsInFailure(self);
         let (log, clock) = (&self.core.commits.log, &self.core.clock);
         loop {
             let has_blocks = {
@@ -193,15 +243,14 @@ impl Redoing {
     }
 }
 
-/// A panic of the thread that redoes becomes the failure.
+/// A panic of a thread of the follower becomes the failure.
 struct EndsInFailure<'a>(&'a Redoing);
 
 impl Drop for EndsInFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let cause = "the thread that redoes the log panicked".to_owned();
-            self.0.state.lock().failure.get_or_insert(Error::Stopped { cause, disk_full: false });
-            self.0.changed.notify_all();
+            let cause = "a thread of the follower panicked".to_owned();
+            self.0.fail(Error::Stopped { cause, disk_full: false });
         }
     }
 }

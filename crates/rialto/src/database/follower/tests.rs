@@ -165,7 +165,7 @@ fn lives(seed: u64) {
     ship(&primary, &follower, 1 << 20).unwrap();
     let expected = all(&primary);
     primary.close().unwrap();
-    let db = follower.lead().unwrap();
+    let db = follower.lead(SOON).unwrap();
     assert_same(&all(&db), &expected, "the follower that leads");
     (0..5).for_each(|_| workload::step(&db, &mut random));
     if random.chance(1, 2) {
@@ -255,7 +255,7 @@ fn readers_beside_the_redo_see_whole_transactions() {
     assert_eq!(follower.failure(), None);
     assert_same(&all(follower.database()), &all(&primary), "the follower");
     primary.close().unwrap();
-    let db = follower.lead().unwrap();
+    let db = follower.lead(SOON).unwrap();
     add(&db, &db.table("accounts").unwrap(), 1, 5).unwrap();
     assert_eq!(follower.on_disk(), follower.redone(), "its own commit");
     db.close().unwrap();
@@ -291,7 +291,7 @@ fn nothing_past_the_bound_is_redone() {
     follower.redo_up_to(follower.redone());
     (0..3).for_each(|_| add(&primary, &table, 1, 1).unwrap());
     ship(&primary, &follower, 1 << 20).unwrap();
-    let db = follower.lead().unwrap();
+    let db = follower.lead(SOON).unwrap();
     assert_eq!(read(&follower), Value::Int8(6));
     let refused = ship(&primary, &follower, 1 << 20);
     add(&primary, &table, 1, 1).unwrap();
@@ -344,7 +344,7 @@ fn workload_table() -> TableDef {
 fn load_files_are_awaited_and_checked() {
     let to = MemoryDisk::new();
     let (disk, primary) = primary_and_copy(&options(), to.clone(), |_| {});
-    let follower = Follower::open_on(to, options()).unwrap();
+    let follower = Follower::open_on(to.clone(), options()).unwrap();
     primary
         .transact(|tx| {
             let table = tx.create_table(&two_columns("loaded"))?;
@@ -370,11 +370,94 @@ fn load_files_are_awaited_and_checked() {
     // A checkpoint leaves a file that is not named yet.
     follower.database().checkpoint().unwrap();
     follower.append(&blocks).unwrap();
+    // Given again, cut short or damaged: what the log names stays.
+    follower.take_load_file(number, &mut primary.load_file(number).unwrap()).unwrap();
+    for bad in [&damaged[..], &damaged[..20_000], &[]] {
+        assert!(matches!(follower.take_load_file(number, &mut &*bad), Err(Error::Corrupt { .. })));
+    }
     assert!(follower.wait_redone(follower.received(), SOON).unwrap());
     assert_same(&all(follower.database()), &all(&primary), "the follower");
     assert!(primary.load_file(number + 7).is_err(), "there is none");
+    assert!(matches!(follower.take_load_file(u64::MAX, &mut &damaged[..]), Err(Error::Corrupt { .. })));
+    follower.close().unwrap();
+    drop(follower);
+    let follower = Follower::open_on(to.clone(), options()).unwrap();
+    assert_same(&all(follower.database()), &all(&primary), "the follower, opened again");
+    let db = follower.lead(SOON).unwrap();
+    let late = follower.take_load_file(number, &mut primary.load_file(number).unwrap());
+    assert!(matches!(late, Err(Error::LogDiverged { .. })), "{late:?}");
+    assert!(to.list().unwrap().iter().all(|name| !name.contains("unfinished")), "{:?}", to.list());
+    drop(db);
     follower.close().unwrap();
     drop(disk);
+}
+
+/// A reader that stays open is in the way of the redo: then the follower goes on to follow, with its bound.
+#[test]
+fn a_reader_in_the_way_keeps_it_from_leading_and_from_nothing_else() {
+    for is_driven in [false, true] {
+        let to = MemoryDisk::new();
+        let (_disk, primary) = primary_and_copy(&options(), to.clone(), |db| {
+            db.transact(|tx| {
+                let table = tx.create_table(&two_columns("t"))?;
+                tx.insert(&table, &[Value::Int4(1), Value::Int8(0)])
+            })
+            .unwrap();
+        });
+        let of_follower = if is_driven { driven() } else { options() };
+        let of_follower = Options { lock_timeout: Duration::from_millis(20), ..of_follower };
+        let follower = Follower::open_on(to, of_follower).unwrap();
+        let table = follower.database().table("t").unwrap();
+        let mut reader = follower.database().begin().unwrap();
+        assert!(reader.get(&table, 1).unwrap().is_some());
+        let before = follower.redone();
+        follower.redo_up_to(before.next());
+        (0..2).for_each(|_| add(&primary, &primary.table("t").unwrap(), 1, 1).unwrap());
+        ship(&primary, &follower, 1 << 20).unwrap();
+        follower.drive().unwrap();
+        let refused = follower.lead(Duration::from_millis(50)).map(drop);
+        assert!(matches!(refused, Err(Error::LockTimeout { .. } | Error::Deadlock { .. })), "{refused:?}");
+        assert_eq!((follower.redone(), follower.failure()), (before, None));
+        // In a body it would wait for itself.
+        let nested = follower.database().transact(|_| {
+            let calls = [follower.lead(SOON).map(drop), follower.close(), ship(&primary, &follower, 1)];
+            assert!(calls[..2].iter().all(|call| matches!(call, Err(Error::Nested))), "{calls:?}");
+            Ok(())
+        });
+        nested.unwrap();
+        reader.commit().unwrap();
+        follower.drive().unwrap();
+        assert!(follower.wait_redone(before.next(), SOON).unwrap());
+        assert!(!follower.wait_redone(before.next().next(), Duration::from_millis(50)).unwrap(), "its bound");
+        let db = follower.lead(SOON).unwrap();
+        add(&db, &table, 1, 1).unwrap();
+        db.close().unwrap();
+    }
+}
+
+/// The threads end while a redo waits for a reader.
+#[test]
+fn a_follower_that_waits_for_a_reader_can_be_dropped() {
+    let to = MemoryDisk::new();
+    let (_disk, primary) = primary_and_copy(&options(), to.clone(), |db| {
+        db.transact(|tx| {
+            let table = tx.create_table(&two_columns("t"))?;
+            tx.insert(&table, &[Value::Int4(1), Value::Int8(0)])
+        })
+        .unwrap();
+    });
+    let of_follower = Options { lock_timeout: Duration::from_secs(3_600), ..options() };
+    let follower = Follower::open_on(to, of_follower).unwrap();
+    let table = follower.database().table("t").unwrap();
+    let mut reader = follower.database().begin().unwrap();
+    assert!(reader.get(&table, 1).unwrap().is_some());
+    add(&primary, &primary.table("t").unwrap(), 1, 1).unwrap();
+    ship(&primary, &follower, 1 << 20).unwrap();
+    while follower.database().lock_waits().is_empty() {
+        std::thread::yield_now();
+    }
+    drop(follower);
+    reader.commit().unwrap();
 }
 
 #[test]
@@ -406,8 +489,8 @@ fn a_directory_of_a_follower_is_opened_as_one() {
         "{refused:?}"
     );
     let follower = Follower::open_on(to.clone(), options()).unwrap();
-    follower.lead().unwrap().close().unwrap();
-    let again = follower.lead().map(drop);
+    follower.lead(SOON).unwrap().close().unwrap();
+    let again = follower.lead(SOON).map(drop);
     assert!(again.is_err());
     drop(follower);
     Database::open_on(to, options()).unwrap().close().unwrap();

@@ -2,13 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::load_file::{LoadFileReader, load_file_name};
 use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
-/// The name of a file that is being received.
-const UNFINISHED: &str = "load-unfinished";
+/// How the name of a file begins that is being received.
+const UNFINISHED: &str = "load-unfinished-";
+/// Numbers the receipts of this process.
+static RECEIPTS: AtomicU64 = AtomicU64::new(0);
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
 
@@ -55,28 +58,73 @@ pub(crate) fn has_load_file(
     }
 }
 
-/// Writes the load file of this number, durably.
-///
-/// # Errors
-/// Those of the disk; [`Error::Io`] with the name `load file` if `from` fails.
-pub(crate) fn receive_load_file(disk: &dyn Disk, number: u64, from: &mut dyn io::Read) -> Result<()> {
-    let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
-    file.set_length(0)?;
-    let (mut piece, mut at) = (AlignedBuffer::zeroed(PIECE), 0);
-    loop {
-        let bytes = from.read(&mut piece).map_err(|error| Error::Io {
-            file: load_file_name(number),
-            offset: at,
-            operation: "read of the received bytes".to_owned(),
-            cause: error.to_string(),
-        })?;
-        if bytes == 0 {
-            break;
+/// A load file that was received, under a name of its own: it is removed unless it is taken.
+#[derive(Debug)]
+pub(crate) struct ReceivedLoad<'d> {
+    disk: &'d dyn Disk,
+    name: String,
+    number: u64,
+}
+
+impl ReceivedLoad<'_> {
+    /// Writes and checks the bytes of the load file of this number.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for bytes that are no load file of this number; those of the disk; [`Error::Io`] if `from`
+    /// fails.
+    pub fn receive<'d>(
+        disk: &'d dyn Disk,
+        database_id: u128,
+        number: u64,
+        from: &mut dyn io::Read,
+    ) -> Result<ReceivedLoad<'d>> {
+        let nth = RECEIPTS.fetch_add(1, Ordering::Relaxed);
+        let received = ReceivedLoad { disk, name: format!("{UNFINISHED}{nth}"), number };
+        received.write(from)?;
+        let read = LoadFileReader::open_as(disk, &received.name, database_id, number, None);
+        match read.and_then(|reader| reader.verify()) {
+            Err(Error::Corrupt { offset, what, .. }) => {
+                Err(Error::Corrupt { file: format!("{}, as received", load_file_name(number)), offset, what })
+            }
+            checked => checked.map(|()| received),
         }
-        file.write_at(&piece[..bytes], at)?;
-        at += bytes as u64;
     }
-    file.sync()?;
-    disk.rename(UNFINISHED, &load_file_name(number))?;
-    Ok(disk.sync_directory()?)
+
+    fn write(&self, from: &mut dyn io::Read) -> Result<()> {
+        let file = self.disk.open(&self.name, Open::Create, Caching::Buffered)?;
+        file.set_length(0)?;
+        let (mut piece, mut at) = (AlignedBuffer::zeroed(PIECE), 0);
+        loop {
+            let bytes = from.read(&mut piece).map_err(|error| Error::Io {
+                file: load_file_name(self.number),
+                offset: at,
+                operation: "read of the received bytes".to_owned(),
+                cause: error.to_string(),
+            })?;
+            if bytes == 0 {
+                return Ok(file.sync()?);
+            }
+            file.write_at(&piece[..bytes], at)?;
+            at += bytes as u64;
+        }
+    }
+
+    /// Gives it the name of its number, durably.
+    pub fn take(self) -> Result<()> {
+        self.disk.rename(&self.name, &load_file_name(self.number))?;
+        Ok(self.disk.sync_directory()?)
+    }
+}
+
+impl Drop for ReceivedLoad<'_> {
+    fn drop(&mut self) {
+        // It is missing if it was taken. What is left is removed by the next opening.
+        let _ = self.disk.remove(&self.name);
+    }
+}
+
+/// Removes what interrupted receipts have left.
+pub(crate) fn remove_received(disk: &dyn Disk) -> DiskResult<()> {
+    let names = disk.list()?;
+    names.iter().filter(|name| name.starts_with(UNFINISHED)).try_for_each(|name| disk.remove(name))
 }

@@ -272,9 +272,19 @@ impl LoadFileReader {
         number: u64,
         named: Option<u64>,
     ) -> Result<LoadFileReader> {
-        let name = load_file_name(number);
-        let corrupt = |what: &str| Error::Corrupt { file: name.clone(), offset: 0, what: what.to_owned() };
-        let file = match disk.open(&name, Open::ReadOnly, Caching::Buffered) {
+        LoadFileReader::open_as(disk, &load_file_name(number), database_id, number, named)
+    }
+
+    /// As [`LoadFileReader::open`], of a file of another name.
+    pub fn open_as(
+        disk: &dyn Disk,
+        name: &str,
+        database_id: u128,
+        number: u64,
+        named: Option<u64>,
+    ) -> Result<LoadFileReader> {
+        let corrupt = |what: &str| Error::Corrupt { file: name.to_owned(), offset: 0, what: what.to_owned() };
+        let file = match disk.open(name, Open::ReadOnly, Caching::Buffered) {
             Err(error) if error.is_missing() => {
                 return Err(corrupt("the log names this file of a bulk load, and it is missing"));
             }

@@ -31,7 +31,7 @@ mod table;
 mod words;
 
 pub use copied_load::LoadFileBytes;
-pub(crate) use copied_load::{has_load_file, receive_load_file};
+pub(crate) use copied_load::{ReceivedLoad, has_load_file, remove_received};
 pub use heap::{EmptySegments, Heap, Unclaimed};
 pub(crate) use load_file::{LoadCommit, LoadFile};
 pub(crate) use loaded_rows::{LoadMark, LoadedRows};

@@ -148,7 +148,9 @@ impl Redone<'_> {
             return Err(self.not_in_place(&description, "residence"));
         }
         if (was.primary_id, &was.primary_key) != (description.primary_id, &description.primary_key) {
-            let is_added = was.primary_key.is_none() && was.primary_id != description.primary_id;
+            let is_added = was.primary_key.is_none()
+                && description.primary_key.is_some()
+                && was.primary_id != description.primary_id;
             if !is_added || now.store.pages().is_some() {
                 return Err(self.not_in_place(&description, "primary key"));
             }

@@ -31,6 +31,7 @@ pub(crate) mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::canceller::Canceller;
 use super::context::Context;
 use super::core::Core;
 use super::options::TxOptions;
@@ -44,6 +45,7 @@ use crate::commit::redo;
 use crate::commit::senseless::{self, no_record, no_table};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
+use crate::io::Moment;
 use crate::isolate::LockMode;
 use crate::log::{Packet, PacketKind, PoolOwner};
 use crate::row::KEY_BYTES_MAX;
@@ -112,11 +114,12 @@ impl Redoer {
         Redoer { core: core.clone(), packets: PoolOwner::of_homes(1) }
     }
 
-    /// Redoes the packet after the last one that was redone. An error leaves everything as it was.
+    /// Redoes the packet after the last one that was redone. An error leaves everything as it was. `began` is when this
+    /// was tried first.
     ///
     /// # Errors
     /// As `Context::redo`; [`Error::Unsupported`] for a packet that is no commit with its redo records.
-    pub fn redo(&self, packet: &Packet<'_>) -> Result<()> {
+    pub fn redo(&self, packet: &Packet<'_>, began: Moment, canceller: &Canceller) -> Result<()> {
         if packet.kind != PacketKind::Commit {
             let what = format!(
                 "a follower of a database whose log has packets of kind {:?} (place {}): only logging value and action \
@@ -125,7 +128,9 @@ impl Redoer {
             );
             return Err(Error::Unsupported { what });
         }
-        let mut transaction = start(&self.core, &TxOptions::default(), None)?;
+        // A packet that is redone again is as old as at first: a deadlock with younger readers is not its loss each time.
+        let mut transaction = start(&self.core, &TxOptions::default(), Some(began))?;
+        transaction.follow(canceller);
         let context = transaction.context();
         let mut home = self.packets.home().expect("one packet is redone at a time");
         context.packet = home.borrow();

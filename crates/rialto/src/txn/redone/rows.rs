@@ -1,5 +1,7 @@
 //! Records of rows in tables that others use: each is done as a live transaction does it.
 
+use std::ops::Range;
+
 use super::Redone;
 use crate::commit::redo::{Change, Operations, Patches, RedoRecord};
 use crate::commit::write_set::{CurrentLocation, TargetRow, WriteKind};
@@ -164,7 +166,17 @@ fn sums_of(
     row: &[u8],
     apply: &mut dyn FnMut(FieldPatch) -> Result<(), String>,
 ) -> Result<(), String> {
+    let mut changed: Vec<Range<usize>> = Vec::new();
     for (offset, change) in operations.changes() {
+        let length = match change {
+            FieldChange::Set(bytes) => bytes.len(),
+            FieldChange::Add { length, .. } => usize::from(length),
+        };
+        if changed.iter().any(|other| other.start < offset + length && offset < other.end) {
+            // They are applied one after the other, and each is looked at here beside the row before them.
+            return Err("two operations on one field".to_owned());
+        }
+        changed.push(offset..offset + length);
         apply(match change {
             FieldChange::Set(bytes) => patch_of(offset, bytes)?,
             FieldChange::Add { length, delta } => {
