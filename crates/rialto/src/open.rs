@@ -296,7 +296,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
     let older = disk
         .list()?
         .into_iter()
-        .find(|name| ["backup-", "load-", PAGE_FILE].iter().any(|of| name.starts_with(of)));
+        .find(|name| ["backup-", "load-", "log-follower", PAGE_FILE].iter().any(|of| name.starts_with(of)));
     if let Some(name) = older {
         let what = format!(
             "\"{name}\" belongs to a database, but its file \"{HOME_FILE}\" is missing: put it back, or use an \

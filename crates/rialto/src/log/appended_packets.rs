@@ -24,10 +24,9 @@ pub(crate) struct AppendedPackets {
 }
 
 impl AppendedPackets {
-    /// The packets of a log that follows another one: those that were not written to its disk in whole pages when this is
-    /// called, and some more, or, as long as nothing was appended, none; and those that are appended later.
+    /// The packets of a log that follows another one that are not whole yet, or will be appended.
     pub(crate) fn of(log: &Arc<Log>) -> Result<AppendedPackets> {
-        let (point, incarnation) = log.appended_mark();
+        let (point, incarnation) = log.between_packets();
         Ok(AppendedPackets {
             cursor: log.cursor(point, u64::MAX)?,
             blocks: Vec::new(),

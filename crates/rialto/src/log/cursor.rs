@@ -209,15 +209,21 @@ impl LogCursor {
         let LogCursor { log, bytes, .. } = self;
         let Some(file) = log.file_at(from) else { return Err(self.trimmed()) };
         // What is not in the ring any more is on the disk, and in this file up to its end.
-        let to = to.min(file.end());
-        let on_disk = to.min(log.released());
-        bytes.resize(on_disk.saturating_sub(from) as usize, 0);
-        let read = log.open_to_read(&file).and_then(|reader| Ok(reader.read_at(bytes, file.offset(from))?));
-        // In a log that follows another one the end of a block may be in the ring only.
-        let mut rest = Vec::new();
-        if from < on_disk && on_disk < to && log.copy_from_ring(on_disk, to, &mut rest) {
-            bytes.append(&mut rest);
-        }
+        let (to, mut on_disk) = (to.min(file.end()), log.released());
+        let read = loop {
+            let until = to.min(on_disk);
+            bytes.resize(until.saturating_sub(from) as usize, 0);
+            let read =
+                log.open_to_read(&file).and_then(|reader| Ok(reader.read_at(bytes, file.offset(from))?));
+            // In a log that follows another one the end of a block may be in the ring only.
+            let mut rest = Vec::new();
+            if until == to || until <= from || log.copy_from_ring(until, to, &mut rest) {
+                bytes.append(&mut rest);
+                break read;
+            }
+            // It has gone to the disk meanwhile.
+            on_disk = log.released();
+        };
         // A file that was freed meanwhile may be gone, or be written again.
         match self.log.file_at(from) {
             Some(now) if now.sequence == file.sequence => read,

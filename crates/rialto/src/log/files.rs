@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::archive::Archiver;
 use super::subscriptions::{Subscription, Subscriptions};
-use super::{LogOptions, PAGE};
+use super::{LogOptions, PAGE, block};
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
 use crate::log::log_file::{LogFile, header};
 use crate::{Error, Lsn, Result, fault_injection};
@@ -163,7 +163,11 @@ impl FileTable {
         let mut inner = self.inner.lock();
         for found in self.disk.list()? {
             let known = |number| inner.files.iter().any(|file| file.sequence == number);
-            let stray = found == UNFINISHED || sequence(&found).is_some_and(|number| !known(number));
+            // A spare was a file of the log before those that it has, or else may hold blocks of a file to come.
+            let last = inner.files.back().map_or(0, |last| last.sequence);
+            let is_of_later = found.strip_prefix(SPARE).and_then(number).is_some_and(|number| number > last);
+            let stray =
+                found == UNFINISHED || is_of_later || sequence(&found).is_some_and(|number| !known(number));
             if stray || is_spare(&found) && inner.spares.len() >= self.spares_max {
                 self.disk.remove(&found)?;
             } else if is_spare(&found) {
@@ -242,6 +246,16 @@ impl FileTable {
             from = to;
         }
         Ok(())
+    }
+
+    /// The checksums' seed of the blocks of a file.
+    pub(super) fn seed_of(&self, sequence: u64) -> u64 {
+        block::seed(self.database, sequence)
+    }
+
+    /// The number and the beginning of the next file.
+    pub(super) fn next(&self) -> (u64, u64) {
+        self.inner.lock().files.back().map_or((1, 0), |last| (last.sequence + 1, last.end()))
     }
 
     /// The file that ends at this position, or that the position lies in.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind};
+use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind, HEADER};
 use super::files::FileTable;
 use super::follower_record::FollowerRecords;
 use super::gather::Gatherer;
@@ -33,7 +33,7 @@ use crate::io::{AlignedBuffer, Disk};
 use crate::{Error, Lsn, Result, fault_injection};
 
 /// What this disk has is recorded after so many bytes of log.
-const RECORD_EVERY: u64 = 4 << 20;
+const RECORD_EVERY: u64 = 1 << 20;
 /// How errors name the blocks that are appended.
 const RECEIVED: &str = "the blocks of the log that is followed";
 
@@ -75,12 +75,14 @@ pub(super) struct Appended {
     mark: LogPoint,
     /// The end of the newest block that ends with a whole packet.
     point: LogPoint,
+    /// The end of the newest block after which a packet may begin.
+    between: LogPoint,
 }
 
 impl Appended {
     /// Nothing was appended to a log that ends at `point`; its last block that ends between packets ends at `mark`.
     fn after(point: LogPoint, mark: LogPoint) -> Appended {
-        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark, point }
+        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark, point, between: mark }
     }
 
     fn push(&mut self, header: &BlockHeader, end: LogPoint) {
@@ -89,6 +91,9 @@ impl Appended {
             BlockKind::Group | BlockKind::Pad => !header.inside,
         };
         self.ends.push_back((end, is_between_packets));
+        if is_between_packets {
+            self.between = end;
+        }
         if header.packets > 0 {
             self.point = end;
         }
@@ -106,9 +111,9 @@ impl Appended {
         }
     }
 
-    /// The end of a block that ends between packets, with no whole packet between it and what was appended since.
-    pub(super) fn mark(&self) -> LogPoint {
-        self.mark
+    /// The end of the newest block after which a packet may begin.
+    pub(super) fn between(&self) -> LogPoint {
+        self.between
     }
 
     /// The end of the newest block that ends with a whole packet. It is durable when its place is.
@@ -141,6 +146,7 @@ impl Gatherer {
     fn append(&mut self, file: &Arc<LogFile>, block: &[u8], header: &BlockHeader, end: LogPoint) {
         if header.position == file.start {
             self.file = file.clone();
+            file.set_begun(end.position.0);
             file.set_first(header.first_lsn + u64::from(header.inside));
         }
         self.ring.put(block);
@@ -226,6 +232,8 @@ impl Log {
         let (filler, drainer, ring) = ring::start(&**disk, database, options.ring_bytes, (page_start, page))?;
         let counters = Arc::new(Counters::default());
         let file = table.ending_at(position).expect("the last file holds the end of the log");
+        // Its first block may be one that is not on the disk as a whole.
+        file.set_begun(position.max(file.start + 1));
         let at_page = table.ending_at(page_start).expect("a page lies in one file");
         let mut gatherer =
             Gatherer::new(filler, table.clone(), file, checksum, incarnation, lsn, options.clock.clone());
@@ -238,12 +246,11 @@ impl Log {
         Log::start(parts, options)
     }
 
-    /// Where a block ends between packets, and the last block's incarnation. As long as nothing was appended, no whole
-    /// packet is behind it.
-    pub(super) fn appended_mark(&self) -> (LogPoint, u32) {
+    /// Where the last block ends after which a packet may begin, and the last block's incarnation.
+    pub(super) fn between_packets(&self) -> (LogPoint, u32) {
         let gatherer = self.core.gatherer.lock();
         let appended = gatherer.appended.as_ref().expect("the log follows another one");
-        (appended.mark(), gatherer.incarnation)
+        (appended.between(), gatherer.incarnation)
     }
 
     /// Whether it follows another log.
@@ -270,33 +277,43 @@ impl Log {
         let _held = self.hold_appends()?;
         let end = self.end();
         let received = |at: u64, what: String| Error::Corrupt { file: RECEIVED.to_owned(), offset: at, what };
+        if blocks.bytes.is_empty() {
+            return Ok(());
+        }
         if blocks.position != end.position {
             let what = format!("expected those from position {} on", end.position.0);
             return Err(received(blocks.position.0, what));
         }
-        let file = self.file_to_append_to(blocks)?;
+        let (start, seed) = (self.check_layout(blocks)?, core.files.seed_of(blocks.file.sequence));
+        let file_end = start + blocks.file.bytes;
         let (mut point, mut at, mut incarnation) = (end, 0, core.gatherer.lock().incarnation);
         let mut verified = Vec::new();
         while at < blocks.bytes.len() {
             let (rest, position) = (&blocks.bytes[at..], point.position.0);
-            let room = (file.end() - position).min(rest.len() as u64).min(BLOCK_MAX as u64);
+            let room = (file_end - position).min(rest.len() as u64).min(BLOCK_MAX as u64);
             let found = block::claimed_length(rest, position, room);
-            let found = found.and_then(|length| Some((length, block::verify(&rest[..length], file.seed)?)));
+            let found = found.and_then(|length| Some((length, block::verify(&rest[..length], seed)?)));
             let Some((length, (header, _))) = found else {
                 return Err(received(position, "no block of the log: a byte of it has changed".to_owned()));
             };
-            let follows = block::verify_next(&rest[..length], &point, file.seed)
+            let follows = block::verify_next(&rest[..length], &point, seed)
                 .filter(|(header, _)| header.incarnation >= incarnation);
             let Some((_, next)) = follows else {
                 return Err(Error::LogDiverged { position, checksum: point.checksum });
             };
-            if header.durable > position || !header.durable.is_multiple_of(PAGE as u64) {
-                return Err(received(position, "the block's durable position makes no sense".to_owned()));
+            let left = next.position.0.next_multiple_of(PAGE as u64) - next.position.0;
+            let is_sound = header.durable <= position
+                && header.durable.is_multiple_of(PAGE as u64)
+                && header.incarnation < u32::MAX
+                && (left == 0 || left >= HEADER as u64);
+            if !is_sound {
+                return Err(received(position, "a block's header makes no sense".to_owned()));
             }
             verified.push((&rest[..length], header, next));
             (point, at, incarnation) = (next, at + length, header.incarnation);
         }
         let unpacker = self.inspect(&verified, inspect)?;
+        let file = self.file_to_append_to(blocks)?;
         for (block, header, end) in verified {
             let mut gatherer = core.gatherer.lock();
             while gatherer.ring.free() < block.len() as u64 {
@@ -327,6 +344,10 @@ impl Log {
             None => AppendedPackets::of(self)?.unpack_all()?,
         };
         for (block, header, _) in blocks {
+            let is_amid = !unpacker.is_between_packets() && header.incarnation == unpacker.incarnation();
+            if header.kind == BlockKind::Pad && is_amid && !header.inside {
+                return Err(malformed(Malformed { header: *header, what: "a pad inside a packet" }));
+            }
             unpacker.take(*header, block, false).map_err(malformed)?;
             while let Some(unpacked) = unpacker.next().map_err(malformed)? {
                 inspect(&unpacker.packet(unpacked).map_err(malformed)?)?;
@@ -335,20 +356,53 @@ impl Log {
         Ok(unpacker)
     }
 
-    fn file_to_append_to(&self, blocks: &LogBlocks<'_>) -> Result<Arc<LogFile>> {
-        let (files, position) = (&self.core.files, blocks.position.0);
-        let file = match files.at(position) {
-            Some(file) => file,
+    /// Checks the layout of the file that blocks lie in which follow the end of this log. Returns where it begins.
+    fn check_layout(&self, blocks: &LogBlocks<'_>) -> Result<u64> {
+        let (files, position, layout) = (&self.core.files, blocks.position.0, blocks.file);
+        let expected = match files.at(position) {
+            // Nothing is in it yet.
+            Some(file) if file.start == position => (file.sequence, file.start, None),
+            Some(file) => (file.sequence, file.start, Some(file.capacity)),
             None => {
-                files.prepare_as(blocks.file.bytes)?;
-                files.at(position).expect("it was prepared")
+                let (sequence, start) = files.next();
+                (sequence, start, None)
             }
         };
-        if file.layout() != blocks.file {
-            let what = format!("they lie in {:?}, and here in {:?}", blocks.file, file.layout());
+        let (sequence, start, bytes) = expected;
+        let pages = layout.bytes / PAGE as u64;
+        let fits = layout.bytes.is_multiple_of(PAGE as u64) && pages >= 4 && pages < u64::MAX >> 20;
+        if (layout.sequence, layout.start.0) != (sequence, start)
+            || bytes.is_some_and(|bytes| bytes != layout.bytes)
+            || !fits
+        {
+            let what = format!(
+                "expected blocks of log file {sequence}, which begins at position {start}, found those of {layout:?}"
+            );
             return Err(Error::Corrupt { file: RECEIVED.to_owned(), offset: position, what });
         }
-        Ok(file)
+        if layout.bytes > files.bytes_max() {
+            let what = format!(
+                "log_bytes_max {} in a database that follows another one whose log files have {} bytes: give it as much as the \
+                 other one has",
+                files.bytes_max(),
+                layout.bytes
+            );
+            return Err(Error::Unsupported { what });
+        }
+        Ok(start)
+    }
+
+    /// The file that blocks lie in whose layout was checked.
+    fn file_to_append_to(&self, blocks: &LogBlocks<'_>) -> Result<Arc<LogFile>> {
+        let (files, position) = (&self.core.files, blocks.position.0);
+        if files.at(position).is_some_and(|file| file.layout() != blocks.file) {
+            // It was made for blocks that were refused, of another continuation of the log.
+            files.remove_from(position)?;
+        }
+        if files.at(position).is_none() {
+            files.prepare_as(blocks.file.bytes)?;
+        }
+        Ok(files.at(position).expect("it was prepared"))
     }
 
     /// [`Error::LogDiverged`] unless it follows another log.
@@ -444,15 +498,18 @@ impl LogCore {
 
     /// Records the page that is not full, and with it that all before it is on the disk.
     fn write_partial_page(&self, records: &mut FollowerRecords) -> Result<()> {
-        let (end, from) = (self.gatherer.lock().end(), self.ring.released());
+        // In this order: what is released is filled.
+        let from = self.ring.released();
+        let end = self.gatherer.lock().end();
         let is_recorded = end.position.0 == records.position() && end.lsn.0 <= self.writer.durable();
         // Blocks that came since have filled the page: they are written with the next pages.
         if is_recorded || end.position.0 >= from + PAGE as u64 {
             return Ok(());
         }
         let mut page = Vec::new();
-        let is_there = self.ring.copy(from, end.position.0, &mut page);
-        assert!(is_there, "what is not on the disk is in the ring");
+        if !self.ring.copy(from, end.position.0, &mut page) {
+            return Ok(());
+        }
         records.write(end.position.0, page).map_err(|error| self.stop_with(error))?;
         self.writer.raise_durable(end.lsn.0);
         self.hand_over_listeners(Durability::Disk);
@@ -461,7 +518,7 @@ impl LogCore {
 
     /// Writes everything up to this place, of a log that follows another one.
     pub(super) fn sync_appended(&self, lsn: u64) -> Result<()> {
-        while self.writer.durable() < lsn {
+        while self.writer.durable() < lsn && self.following.is_on() {
             self.write_appended(true)?;
         }
         Ok(())

@@ -14,6 +14,8 @@
 //! ```
 //!
 //! Invariant: **a position is recorded once every page before it is synced.** Reading accepts no log that ends before it.
+//! The log behind it may be on the disk, too: a record is written now and then, and by each sync that is asked for. There
+//! damage cannot be told from a crash's, and ends the log.
 
 use std::sync::Arc;
 

@@ -146,6 +146,8 @@ pub(crate) struct LogFile {
     header: LogFileHeader,
     pub(crate) file: Arc<dyn File>,
     first: AtomicU64,
+    /// Once the log is durable up to here, the file's first block is on the disk.
+    begun: AtomicU64,
 }
 
 impl Deref for LogFile {
@@ -159,7 +161,13 @@ impl Deref for LogFile {
 impl LogFile {
     /// Whether the file before this one is needed neither for redo from `lsn` on nor for what is not durable yet.
     pub(super) fn is_behind(next: &LogFile, lsn: Lsn, durable: u64) -> bool {
-        next.start < durable && next.first().is_some_and(|first| first <= lsn)
+        next.begun.load(Ordering::Acquire) <= durable && next.first().is_some_and(|first| first <= lsn)
+    }
+
+    /// For a log that follows another one, whose pages go to the disk wherever blocks end: the first block ends here, or
+    /// before.
+    pub(super) fn set_begun(&self, position: u64) {
+        self.begun.store(position, Ordering::Release);
     }
 
     /// The first packet that begins in it, once that is known.
@@ -182,13 +190,15 @@ impl LogFile {
     pub(crate) fn open_found(disk: &dyn Disk, found: FoundFile, caching: Caching) -> Result<Arc<LogFile>> {
         let file = disk.open(&name(found.sequence), Open::Existing, caching)?;
         let first = AtomicU64::new(found.first.map_or(UNKNOWN, |first| first.0));
-        Ok(Arc::new(LogFile { header: found.header, file, first }))
+        let begun = AtomicU64::new(found.header.start + 1);
+        Ok(Arc::new(LogFile { header: found.header, file, first, begun }))
     }
 
     /// Opens a log file and checks its header.
     pub(super) fn open(disk: &dyn Disk, name: &str, database: u128, caching: Caching) -> Result<LogFile> {
         let file = disk.open(name, Open::Existing, caching)?;
         let header = LogFileHeader::read(&*file, database)?;
-        Ok(LogFile { header, file, first: AtomicU64::new(UNKNOWN) })
+        let begun = AtomicU64::new(header.start + 1);
+        Ok(LogFile { header, file, first: AtomicU64::new(UNKNOWN), begun })
     }
 }

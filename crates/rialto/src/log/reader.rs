@@ -276,7 +276,11 @@ fn read(
         marks,
         unpacker: Unpacker::after(header.first_lsn - 1, header.incarnation),
         block: Vec::new(),
-        between_packets: LogPoint::beginning_after(Lsn(header.first_lsn - 1)),
+        between_packets: LogPoint {
+            lsn: Lsn(header.first_lsn - 1),
+            position: LogPosition(position),
+            checksum: header.previous,
+        },
         followed,
         window: Vec::new(),
         window_start: 0,

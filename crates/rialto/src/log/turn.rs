@@ -588,12 +588,12 @@ impl<M: Machine> Turn<'_, M> {
         }
         complete();
         let before = writer.durable();
-        debug_assert!(durable >= before);
         if !took.is_zero() {
             // Before any committer is answered, which may then read the counts.
             writer.tally.group(self.author);
         }
-        writer.durable.store(durable, Ordering::SeqCst);
+        // In a log that follows another one it may be further already, without a group.
+        writer.durable.fetch_max(durable, Ordering::SeqCst);
         if !took.is_zero() {
             let (took_ns, smooth) = (took.as_nanos() as u64, writer.write_ns.load(Ordering::Relaxed));
             let smooth = if smooth == 0 { took_ns } else { (7 * smooth + took_ns) / 8 };
@@ -603,7 +603,7 @@ impl<M: Machine> Turn<'_, M> {
             let now = writer.machine.now();
             writer.freed_ns.store(now.as_nanos() as u64, Ordering::Relaxed);
             writer.design.wrote(&Written {
-                packets: durable - before,
+                packets: durable.saturating_sub(before),
                 behind: place().saturating_sub(durable),
                 took,
                 now,

@@ -347,6 +347,11 @@ impl LogCore {
     }
 
     pub(super) fn ask_or_write(&self) {
+        if self.following.is_on() && !self.threaded {
+            // The log keeps the error of a write.
+            let _ = self.write_appended(true);
+            return;
+        }
         if self.threaded {
             self.writer.ask_now();
             return;
@@ -363,7 +368,10 @@ impl LogCore {
 
     pub(super) fn sync(&self) -> Result<()> {
         if self.following.is_on() {
-            return self.sync_appended(self.memory.load(Ordering::SeqCst));
+            self.sync_appended(self.memory.load(Ordering::SeqCst))?;
+            if self.following.is_on() {
+                return Ok(());
+            }
         }
         self.sync_packets()
     }
@@ -391,6 +399,12 @@ impl LogCore {
         let place = || self.pool.place().0;
         let stand_in = || Committer::stand_in(place());
         self.writer.serve(self.flush_interval, stand_in, place, |turn| {
+            if self.following.is_on() {
+                turn.release(place);
+                // The log keeps the error of a write.
+                let _ = self.write_appended(true);
+                return;
+            }
             self.write_group_and_wake(turn, OwnListeners::Run);
             self.server_time.lap();
         });

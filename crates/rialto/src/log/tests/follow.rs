@@ -46,7 +46,7 @@ impl Followed {
     fn work(&mut self, random: &mut Random) {
         for _ in 0..random.below(12) {
             let length = match random.below(20) {
-                0 => random.below(150_000),
+                0 => random.below(100_000),
                 1..=4 => random.below(20_000),
                 _ => random.below(500),
             } as usize;
@@ -278,4 +278,141 @@ fn a_follower_has_what_it_was_given_after_a_crash_at_any_step() {
          follower, {packets} operations, RIALTO_SEED={first}",
         seed.wrapping_sub(first)
     );
+}
+
+/// A follower of a log whose first file is full: its next block begins another file.
+fn at_a_files_end(options: &LogOptions) -> (Followed, Arc<dyn Disk>, Arc<Log>) {
+    let mut followed = Followed::new();
+    followed.log.close().unwrap();
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    copy(&followed.disk, &disk);
+    followed.reopen();
+    while followed.log.end().position.0 < primary_options().first_file_bytes {
+        followed.lengths.push(300);
+        let lsn = commit(&followed.log, &packet(followed.lengths.len() as u64, 300));
+        followed.log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    }
+    assert_eq!(followed.log.end().position.0, primary_options().first_file_bytes);
+    let log = Log::open_to_follow(&disk, DATABASE, options, followed.read(&disk)).unwrap();
+    append_all(&followed, &log, usize::MAX);
+    (followed, disk, log)
+}
+
+/// Appends so many pieces of one block.
+fn append_all(followed: &Followed, log: &Arc<Log>, most: usize) {
+    let mut cursor = followed.log.cursor(log.end(), u64::MAX).unwrap();
+    for _ in 0..most {
+        let Some(blocks) = cursor.next_blocks(1, NOW).unwrap() else { return };
+        log.append(&blocks, &mut |_| Ok(())).unwrap();
+    }
+}
+
+#[test]
+fn the_file_before_stays_until_the_next_ones_first_block_is_whole_on_the_disk() {
+    let options = LogOptions { caching: Some(Caching::Direct), writes_in_flight: Some(1), ..alone() };
+    let (mut followed, disk, log) = at_a_files_end(&options);
+    followed.lengths.push(10_000);
+    let lsn = commit(&followed.log, &packet(followed.lengths.len() as u64, 10_000));
+    followed.log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
+    append_all(&followed, &log, usize::MAX);
+    log.write_appended(true).unwrap();
+    while log.place() < log.memory_position() {
+        log.take_redone_place();
+    }
+    assert_eq!(log.free_before(lsn).unwrap(), 0, "a part of the block is only in the record");
+    log.close().unwrap();
+    drop(log);
+    let log = Log::open_to_follow(&disk, DATABASE, &options, followed.read(&disk)).unwrap();
+    assert_eq!(log.free_before(lsn).unwrap(), 0, "opened again");
+    followed.log.sync().unwrap();
+    append_all(&followed, &log, usize::MAX);
+    log.write_appended(false).unwrap();
+    assert_eq!(log.free_before(lsn).unwrap(), 1);
+    log.close().unwrap();
+    assert_eq!(recover(&disk, DATABASE, lsn).unwrap().finish().unwrap().lsn(), lsn);
+}
+
+/// A packet in parts begins a file, the log ends inside it, and nothing before that file is read any more.
+#[test]
+fn a_log_that_ends_inside_the_packet_that_begins_its_first_file_goes_on() {
+    let options = LogOptions { caching: Some(Caching::Direct), writes_in_flight: Some(1), ..alone() };
+    let (mut followed, disk, log) = at_a_files_end(&options);
+    followed.lengths.push(100_000);
+    let lsn = commit(&followed.log, &packet(followed.lengths.len() as u64, 100_000));
+    followed.log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    append_all(&followed, &log, 1);
+    log.close().unwrap();
+    drop(log);
+    let end = recover(&disk, DATABASE, lsn).unwrap().finish().unwrap();
+    assert_eq!(end.lsn().0, lsn.0 - 1);
+    let log = Log::open_to_follow(&disk, DATABASE, &options, end).unwrap();
+    // What was refused is given again.
+    let mut cursor = followed.log.cursor(log.end(), u64::MAX).unwrap();
+    let blocks = cursor.next_blocks(usize::MAX, NOW).unwrap().unwrap();
+    for _ in 0..2 {
+        let refused = log.append(&blocks, &mut |_| Err(Error::ReadOnly));
+        assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
+    }
+    let mut seen = 0;
+    let mut whole = |packet: &Packet<'_>| {
+        assert_eq!((packet.lsn, packet.bytes.len()), (lsn, 100_000));
+        seen += 1;
+        Ok(())
+    };
+    log.append(&blocks, &mut whole).unwrap();
+    assert_eq!((seen, log.memory_position()), (1, lsn));
+    log.close().unwrap();
+    assert_eq!(followed.read(&disk).lsn(), lsn);
+}
+
+#[test]
+fn blocks_of_a_forged_layout_are_refused_and_leave_nothing() {
+    let options = LogOptions { caching: Some(Caching::Direct), writes_in_flight: Some(1), ..alone() };
+    let (mut followed, disk, log) = at_a_files_end(&options);
+    followed.lengths.push(300);
+    let lsn = commit(&followed.log, &packet(followed.lengths.len() as u64, 300));
+    followed.log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    let mut cursor = followed.log.cursor(log.end(), u64::MAX).unwrap();
+    let right = cursor.next_blocks(usize::MAX, NOW).unwrap().unwrap();
+    let files = || disk.list().unwrap();
+    let (before, layout) = (files(), right.file);
+    let forged = |file: LogFileLayout| LogBlocks { file, ..copy_of(&right) };
+    for bytes in [0, 4096, 3 * 4096, 4 * 4096 + 1, u64::MAX, u64::MAX - 4095, 1 << 62] {
+        let refused = log.append(&forged(LogFileLayout { bytes, ..layout }), &mut |_| Ok(()));
+        assert!(
+            matches!(refused, Err(Error::Corrupt { .. } | Error::Unsupported { .. })),
+            "{bytes}: {refused:?}"
+        );
+    }
+    for file in [
+        LogFileLayout { sequence: layout.sequence + 1, ..layout },
+        LogFileLayout { sequence: layout.sequence - 1, ..layout },
+        LogFileLayout { start: LogPosition(0), ..layout },
+        LogFileLayout { start: LogPosition(u64::MAX), ..layout },
+    ] {
+        let refused = log.append(&forged(file), &mut |_| Ok(()));
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "{file:?}: {refused:?}");
+    }
+    let empty = LogBlocks { bytes: &[], ..copy_of(&right) };
+    log.append(&empty, &mut |_| Ok(())).unwrap();
+    for at in [0, 9, 13, 30, 60, right.bytes.len() - 1] {
+        let mut damaged = right.bytes.to_vec();
+        damaged[at] ^= 1;
+        let refused = log.append(&LogBlocks { bytes: &damaged, ..copy_of(&right) }, &mut |_| Ok(()));
+        assert!(
+            matches!(refused, Err(Error::Corrupt { .. } | Error::LogDiverged { .. })),
+            "{at}: {refused:?}"
+        );
+    }
+    assert_eq!((files(), log.memory_position().0), (before, lsn.0 - 1));
+    // A file that was made for another layout, of blocks that were refused, is replaced.
+    let refused = log.append(&right, &mut |_| Err(Error::ReadOnly));
+    assert!(matches!(refused, Err(Error::ReadOnly)));
+    log.append(&right, &mut |_| Ok(())).unwrap();
+    log.close().unwrap();
+    assert_eq!(followed.read(&disk).lsn(), lsn);
+}
+
+fn copy_of<'b>(blocks: &LogBlocks<'b>) -> LogBlocks<'b> {
+    LogBlocks { position: blocks.position, bytes: blocks.bytes, file: blocks.file, end: blocks.end }
 }
