@@ -370,7 +370,7 @@ impl Log {
         };
         let (sequence, start, bytes) = expected;
         let pages = layout.bytes / PAGE as u64;
-        let fits = layout.bytes.is_multiple_of(PAGE as u64) && pages >= 4 && pages < u64::MAX >> 20;
+        let fits = layout.bytes.is_multiple_of(PAGE as u64) && (4..u64::MAX >> 20).contains(&pages);
         if (layout.sequence, layout.start.0) != (sequence, start)
             || bytes.is_some_and(|bytes| bytes != layout.bytes)
             || !fits

@@ -46,7 +46,7 @@ impl Followed {
     fn work(&mut self, random: &mut Random) {
         for _ in 0..random.below(12) {
             let length = match random.below(20) {
-                0 => random.below(100_000),
+                0 => random.below(150_000),
                 1..=4 => random.below(20_000),
                 _ => random.below(500),
             } as usize;
