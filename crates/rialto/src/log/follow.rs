@@ -30,7 +30,7 @@ use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{AppendedPackets, Durability, Log, LogBlocks, LogOptions, LogPoint, PAGE, Packet, ring};
 use crate::io::{AlignedBuffer, Disk};
-use crate::{Error, Lsn, Result, fault_injection};
+use crate::{Error, Lsn, Result};
 
 /// What this disk has is recorded after so many bytes of log.
 const RECORD_EVERY: u64 = 1 << 20;
@@ -182,7 +182,7 @@ fn erase_behind(files: &FileTable, position: u64) -> Result<()> {
     // The page that the log ends in is written as a whole.
     let first_page = position.next_multiple_of(PAGE as u64);
     let pages = last.map_or(0, |last| (last + 1).next_multiple_of(PAGE as u64).saturating_sub(first_page));
-    if pages > 0 && !fault_injection::is_on("received-tail-stays") {
+    if pages > 0 {
         file.file.write_at(&AlignedBuffer::zeroed(pages as usize), file.offset(first_page))?;
         file.file.sync()?;
     }
