@@ -18,8 +18,8 @@ use crate::{crowd, untouched};
 const ROUNDS: u64 = 2;
 /// How long a commit is retried once there is room again.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// When clients on a full btrfs have no answer for this long, they get room again: its kernel can keep the write of a
-/// mapped page waiting for room without an end, and with it the server's commits.
+/// When clients on a full btrfs have no answer for this long, or its server does not end, there is room again: its kernel
+/// can keep the write of a mapped page waiting for room without an end, and with it the server's commits.
 const STALLS: Duration = Duration::from_secs(15);
 
 /// Counts of what was done, for the tally.
@@ -30,7 +30,7 @@ pub struct Tally {
     pub stopped: u64,
     pub went_on: u64,
     pub killed: u64,
-    /// Servers that took commits again only when there was room.
+    /// Servers that took commits again, or ended, only when there was room.
     pub stalled: u64,
     pub transactions: u64,
 }
@@ -133,6 +133,22 @@ impl Database {
         panic!("{about}: no commit, though there is room: {} bytes are free", self.mount.free());
     }
 
+    /// Waits for the server's end. On a full btrfs there is room again if the kernel keeps it from ending.
+    fn ended(&self, server: Server, about: &str, tally: &mut Tally) -> Ended {
+        let until = Instant::now() + STALLS;
+        while self.mount.kind() == Kind::Btrfs && self.mount.is_full() && server.runs() {
+            if Instant::now() > until && server.is_in_kernel() {
+                self.mount.make_room();
+                tally.stalled += 1;
+            }
+            thread::sleep(Duration::from_millis(1));
+            if Instant::now() > until + STALLS {
+                break;
+            }
+        }
+        server.ended(about)
+    }
+
     /// The server has stopped by itself, or is stopping, and says why.
     fn stopped(
         &mut self,
@@ -142,7 +158,7 @@ impl Database {
         about: &str,
         tally: &mut Tally,
     ) -> Server {
-        let ended = server.ended(about);
+        let ended = self.ended(server, about, tally);
         assert_eq!(ended.status.code(), Some(4), "{about}: {ended:?}");
         says_what_is_full(&ended.said, about);
         tally.stopped += 1;
@@ -202,13 +218,13 @@ impl Database {
             Then::Killed | Then::Crowded => {
                 server.kill();
                 tally.killed += 1;
-                server.ended(about);
+                self.ended(server, about, tally);
                 if then == Then::Crowded {
                     match self.start(settings) {
                         Ok(server) => {
                             untouched::check(&mut server.connect(about), about);
                             server.kill();
-                            server.ended(about);
+                            self.ended(server, about, tally);
                         }
                         Err(ended) => {
                             assert!(matches!(ended.status.code(), Some(3 | 4)), "{about}: {ended:?}");
@@ -221,7 +237,7 @@ impl Database {
             }
             Then::Asked => {
                 server.terminate();
-                let ended = server.ended(about);
+                let ended = self.ended(server, about, tally);
                 match ended.status.code() {
                     Some(0) => {}
                     Some(4) => says_what_is_full(&ended.said, about),

@@ -161,6 +161,22 @@ impl Server {
         waitid(WaitId::Pid(pid), options).expect("it is our child").is_none()
     }
 
+    /// Whether the kernel keeps one of its threads: the thread waits in a call or a page fault that no signal interrupts, or
+    /// runs in one, all the time between two looks.
+    pub fn is_in_kernel(&self) -> bool {
+        let before = threads_in_kernel(self.number);
+        thread::sleep(Duration::from_secs(1));
+        let now = threads_in_kernel(self.number);
+        let is_kept = |thread: &InKernel| {
+            let same = before.iter().find(|earlier| earlier.thread == thread.thread);
+            same.is_some_and(|earlier| {
+                let waits = earlier.waits && thread.waits;
+                waits || thread.system - earlier.system >= LOOK_TICKS / 2
+            })
+        };
+        now.iter().any(is_kept)
+    }
+
     /// Kills it, if it still runs.
     pub fn kill(&self) {
         if self.runs() {
@@ -221,11 +237,52 @@ fn wait(child: &mut Child, said: &Path) -> ExitStatus {
     }
 }
 
-/// Fails: a program hangs at its beginning or its end.
+/// Fails: a program hangs at its beginning or its end. The failure says where its threads are.
 fn hangs(child: &mut Child, what: &str, said: &Path) -> ! {
+    let threads = where_threads_are(child.id());
     let _ = child.kill();
     let _ = child.wait();
-    panic!("the program {what} in {PATIENCE:?}: {}", heard(said));
+    panic!("the program {what} in {PATIENCE:?}: {}\nits threads: {threads}", heard(said));
+}
+
+/// The clock ticks of a second, in which `/proc` counts the time of threads.
+const LOOK_TICKS: u64 = 100;
+
+/// What `/proc` says of a thread.
+struct InKernel {
+    thread: PathBuf,
+    /// It waits, and no signal interrupts it.
+    waits: bool,
+    /// The ticks that it has run in the kernel.
+    system: u64,
+}
+
+/// The directories of a process's threads.
+fn threads(process: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}
+
+fn threads_in_kernel(process: u32) -> Vec<InKernel> {
+    let look = |thread: PathBuf| {
+        let stat = fs::read_to_string(thread.join("stat")).ok()?;
+        // The name before them may have blanks.
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        Some(InKernel { thread, waits: fields[0] == "D", system: fields[12].parse().ok()? })
+    };
+    threads(process).into_iter().filter_map(look).collect()
+}
+
+/// The name, the state and the kernel's calls of each thread.
+fn where_threads_are(process: u32) -> String {
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let tell = |thread: PathBuf| {
+        let stat = read(thread.join("stat"));
+        let state = stat.rsplit_once(") ").map_or("", |(_, rest)| &rest[..1]);
+        let calls = read(thread.join("stack")).replace('\n', ", ");
+        format!("{} {state} {calls}", read(thread.join("comm")).trim())
+    };
+    threads(process).into_iter().map(tell).collect::<Vec<_>>().join("; ")
 }
 
 fn heard(said: &Path) -> String {

@@ -375,6 +375,11 @@ impl LoadFileReader {
         for position in 0..self.images {
             let offset = offset_of(position);
             let there = self.length.saturating_sub(offset).min(SEGMENT_BYTES as u64) as usize;
+            if there == 0 {
+                let what =
+                    format!("expected image {position} of the load, the file ends at byte {}", self.length);
+                return Err(self.corrupt(position, what));
+            }
             self.file.read_at(&mut bytes[..there], offset)?;
             let checked =
                 image::check(&mut bytes[..there], self.seed).map_err(|what| self.corrupt(position, what))?;
@@ -459,8 +464,16 @@ mod tests {
             }
             file.write_at(&byte, at).unwrap();
         }
-        file.set_length(4096 + 65536 + 4096).unwrap();
-        assert!(matches!(rows(&*disk, 77), Err(Error::Corrupt { offset, .. }) if offset == 4096 + 65536));
+        // An interrupted removal has cut it: within its second image, before it, and at its beginning.
+        for length in [4096 + 65536 + 4096, 4096 + 65536, 65536] {
+            file.set_length(length).unwrap();
+            let expected = if length > 65536 { 4096 + 65536 } else { 4096 };
+            match rows(&*disk, 77) {
+                Err(Error::Corrupt { offset, .. }) => assert_eq!(offset, expected, "cut to {length}"),
+                other => panic!("cut to {length}: expected corruption, found {other:?}"),
+            }
+            assert_eq!(LoadFileReader::is_whole(&*disk, 77, 5), Ok(false), "cut to {length}");
+        }
         disk.remove(&load_file_name(5)).unwrap();
         assert!(matches!(rows(&*disk, 77), Err(Error::Corrupt { file, .. }) if file == load_file_name(5)));
     }
