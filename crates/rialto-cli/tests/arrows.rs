@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The workspace's crates, and those of them that each may name in its manifest.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("rialto-derive", &[]),
     // Its tests are built with features of its own.
     ("rialto", &["rialto", "rialto-derive"]),
     ("rialto-sql", &["rialto"]),
     ("rialto-server", &["rialto", "rialto-server", "rialto-sql"]),
+    ("rialto-cluster", &["rialto"]),
     ("rialto-measure", &["rialto"]),
     ("rialto-workloads", &["rialto", "rialto-measure"]),
     ("rialto-figures", &["rialto", "rialto-measure", "rialto-workloads"]),

@@ -1,0 +1,15 @@
+//! Rialto on several machines.
+//!
+//! A *node* is a process that keeps *replicas* of *partitions*. A partition is a database of its own, with one replica
+//! that runs transactions, its *primary*, and others that redo its log. The kernel, the crate `rialto`, knows of no
+//! cluster.
+//!
+//! - [`protocol`]: what is decided, as state machines without threads, clocks or sockets.
+//! - [`control`]: the store of the cluster's configuration.
+//! - [`net`]: the connections between nodes.
+//!
+//! The crate is not complete: no program starts a node yet.
+
+pub mod control;
+pub mod net;
+pub mod protocol;

@@ -1,0 +1,7 @@
+//! What the nodes of a cluster decide, as state machines: messages, timers and outcomes go in, messages and effects come
+//! out. Nothing here blocks, reads a clock, or knows the kernel; therefore a simulation can run any order of events,
+//! and a seed repeats it.
+
+mod ids;
+
+pub use ids::{Epoch, Life, NodeId, PartitionId};
