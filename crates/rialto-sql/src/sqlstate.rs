@@ -93,6 +93,8 @@ sqlstates! {
     UndefinedColumn = "42703", "undefined_column";
     /// No such index or setting.
     UndefinedObject = "42704", "undefined_object";
+    /// A prepared transaction of this name exists.
+    DuplicateObject = "42710", "duplicate_object";
     /// An aggregate or column where none may stand.
     GroupingError = "42803", "grouping_error";
     /// A value of another type than is needed.
@@ -135,6 +137,8 @@ sqlstates! {
     TooManyColumns = "54011", "too_many_columns";
     /// An object that is not in a state for this.
     NotInPrerequisiteState = "55000", "object_not_in_prerequisite_state";
+    /// Another call decides the prepared transaction.
+    ObjectInUse = "55006", "object_in_use";
     /// A setting that cannot be changed now, or at all.
     CannotChangeNow = "55P02", "cant_change_runtime_param";
     /// A lock that was not granted in time.
@@ -167,7 +171,9 @@ pub fn of(error: &Error) -> SqlState {
         Error::NoSuchTable { .. } => SqlState::UndefinedTable,
         Error::ForeignHandle { .. } => SqlState::NotInPrerequisiteState,
         Error::NoSuchColumn { .. } => SqlState::UndefinedColumn,
-        Error::NoSuchIndex { .. } => SqlState::UndefinedObject,
+        Error::NoSuchIndex { .. } | Error::NoSuchPrepared { .. } => SqlState::UndefinedObject,
+        Error::PreparedExists { .. } => SqlState::DuplicateObject,
+        Error::PreparedBusy { .. } => SqlState::ObjectInUse,
         Error::NameTaken { .. } => SqlState::DuplicateTable,
         Error::BadDefinition { .. } => SqlState::InvalidDefinition,
         Error::RowTooLong { .. }

@@ -6,6 +6,7 @@ mod executors;
 mod follower;
 mod moves;
 mod own_errors;
+mod prepared;
 mod prepared_call;
 mod routing;
 mod transaction_server;
@@ -41,6 +42,7 @@ use crate::txn::Transaction;
 use crate::txn::committed::Committed;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
+use crate::txn::prepared::have_table;
 use crate::txn::retries::Retries;
 use crate::txn::runs::{Runs, deadlocks_allowed, start};
 use crate::unlikely::unlikely;
@@ -124,8 +126,13 @@ impl Database {
     /// As [`Database::begin`], with options.
     ///
     /// # Errors
-    /// As [`Database::begin`].
+    /// As [`Database::begin`]. With [`TxOptions::may_prepare`], [`Error::Unsupported`] where transactions cannot be
+    /// prepared: with [`Options::logging`] transaction or none, or [`Options::lock_grain`] page; the first one makes a
+    /// system table, and gets the errors of that.
     pub fn begin_with(&self, options: &TxOptions) -> Result<Transaction<'static>> {
+        if options.may_prepare {
+            have_table(self.core())?;
+        }
         start(self.core(), options, None)
     }
 

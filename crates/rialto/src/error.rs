@@ -177,6 +177,24 @@ pub enum Error {
         /// The name of the table or index.
         name: String,
     },
+    /// A prepared transaction has the name already. SQLSTATE 42710.
+    #[error("a prepared transaction \"{name}\" exists already: decide it first, or take another name")]
+    PreparedExists {
+        /// The name of the transaction.
+        name: String,
+    },
+    /// There is no prepared transaction of this name. SQLSTATE 42704.
+    #[error("there is no prepared transaction \"{name}\": it is decided already, or was never prepared")]
+    NoSuchPrepared {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// Another call prepares or decides the prepared transaction. SQLSTATE 55006.
+    #[error("the prepared transaction \"{name}\" is being prepared or decided by another call: ask again")]
+    PreparedBusy {
+        /// The name of the transaction.
+        name: String,
+    },
     /// A definition that makes no sense, with the reason. SQLSTATE 42P16.
     #[error("bad definition of \"{name}\": {reason}")]
     BadDefinition {
@@ -478,6 +496,9 @@ impl Error {
             | Error::DiskFull { .. }
             | Error::Corrupt { .. }
             | Error::Replay { .. }
+            | Error::PreparedExists { .. }
+            | Error::NoSuchPrepared { .. }
+            | Error::PreparedBusy { .. }
             | Error::Closed => true,
             Error::DuplicateKey { .. }
             | Error::NotNull { .. }

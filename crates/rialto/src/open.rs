@@ -24,7 +24,7 @@ use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
-use crate::io::{DirectoryLock, Disk};
+use crate::io::{Caching, DirectoryLock, Disk, Open};
 use crate::isolate::{Grains, LockGrain, LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
@@ -41,6 +41,7 @@ use crate::store::memory::{LoadCommit, LoadFile, MemoryStore, remove_received};
 use crate::store::paged::{DiskTables, PAGE_FILE};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
+use crate::txn::prepared::{PreparedTransactions, TakenAgain};
 use crate::txn::two_stage::TwoStages;
 use crate::{fault_injection, seed};
 
@@ -145,6 +146,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
         part_packets: PoolOwner::of_homes(parts_max),
         clock: options.clock.clone(),
         stages: Some(Box::new(TwoStages::new(options.two_stage))),
+        prepared: PreparedTransactions::default(),
         releases: Arc::default(),
         defaults: TxDefaults {
             durability: options.durability,
@@ -215,7 +217,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
         closed: Mutex::default(),
         directory: lock,
     };
-    match running.start() {
+    match running.start(role) {
         Ok(()) => Ok(running),
         Err(error) => {
             // The threads that have started end before another opening can take the directory.
@@ -338,6 +340,17 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
     })
 }
 
+/// Makes a copied directory durable: what was durable at the other database may lie in the page cache here.
+fn sync_copy(disk: &dyn Disk) -> Result<(), OpenError> {
+    for name in disk.list()? {
+        match disk.open(&name, Open::Existing, Caching::Buffered) {
+            Err(error) if error.is_missing() => {}
+            file => file?.sync()?,
+        }
+    }
+    Ok(disk.sync_directory()?)
+}
+
 fn recover(
     disk: &Arc<dyn Disk>,
     options: &Options,
@@ -389,7 +402,12 @@ fn recover(
             return Err(OpenError::Unsupported { what });
         }
         Role::Leads => Log::open(disk, database_id, &log_options, recovered.log_end)?,
-        Role::Follows => Log::open_to_follow(disk, database_id, &log_options, recovered.log_end)?,
+        Role::Follows => {
+            if !recovered.log_end.is_followed() {
+                sync_copy(&**disk)?;
+            }
+            Log::open_to_follow(disk, database_id, &log_options, recovered.log_end)?
+        }
     };
     let catalog = Catalog::new(recovered.next_id);
     for table in recovered.tables {
@@ -595,9 +613,12 @@ impl Running {
         outcome
     }
 
-    /// Starts the threads that the options ask for.
-    fn start(&self) -> Result<(), OpenError> {
+    /// Prepares again what was prepared, unless it follows, and starts the threads that the options ask for.
+    fn start(&self, role: Role) -> Result<(), OpenError> {
         let options = &self.options;
+        if role == Role::Leads {
+            TakenAgain::take(&self.core, options.lock_timeout)?.keep(&self.core);
+        }
         if let Some(queues) = &self.runtime.queues {
             let started = queues.resize(*options.engine.thread_bounds().start());
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
@@ -628,6 +649,7 @@ impl Running {
     fn end_work(&self) {
         let core = &self.core;
         core.storage.shut();
+        core.prepared.close();
         core.locks.shut_down();
         if let Some(queues) = &self.runtime.queues {
             queues.close();

@@ -21,7 +21,7 @@ use super::description::Description;
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, ColumnType, IndexDef, RowView, Value, primary_index_name};
 
-/// Identifiers below this one belong to the system.
+/// Identifiers below this one belong to the system: the tables here, and those that it makes when they are needed.
 pub(crate) const FIRST_USER_ID: u32 = 64;
 
 /// The last identifier: the system tables have them as int4.
@@ -33,9 +33,9 @@ pub(crate) const INDEXES: TableId = TableId(3);
 pub(crate) const HEAPS: TableId = TableId(4);
 pub(crate) const RESIDENCE: TableId = TableId(5);
 
-/// Whether this is a system table.
+/// Whether this is one of the tables that describe all others.
 pub(crate) fn is_system(table: TableId) -> bool {
-    table.0 < FIRST_USER_ID
+    table <= RESIDENCE
 }
 
 /// The highest identifier in a row of a system table.
@@ -56,9 +56,9 @@ pub(crate) fn after_load(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// Whether this is the storage of a system table, which has the table's number.
+/// Whether this is the storage of one of them, which has the table's number.
 pub(crate) fn is_system_heap(heap: HeapId) -> bool {
-    heap.0 < FIRST_USER_ID
+    heap.0 <= RESIDENCE.0
 }
 
 fn table(id: TableId, name: &str, columns: &[(&str, ColumnType)], key_columns: usize) -> Description {

@@ -26,6 +26,7 @@ use crate::open::{self, Handle, Role};
 use crate::options::{Background, Options};
 use crate::recovery::OpenError;
 use crate::store::Storage;
+use crate::txn::prepared::TakenAgain;
 
 /// How often an append looks again for room in the log.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
@@ -117,7 +118,8 @@ impl Follower {
     /// # Errors
     /// [`Error::Corrupt`] for blocks that are damaged, or do not begin where the log ends; [`Error::LogDiverged`] if the
     /// log that they are of is not the one that this one has, or if it has led; [`Error::LoadFileMissing`] if they name a
-    /// load file that is not here: give it ([`Follower::take_load_file`]), and then the blocks again; [`Error::LogFull`];
+    /// load file that is not here: give it ([`Follower::take_load_file`]), and then the blocks again;
+    /// [`Error::Unsupported`] if the primary's log file is larger than [`Options::log_bytes_max`] here; [`Error::LogFull`];
     /// [`Error::DiskFull`]; [`Error::Stopped`]; [`Error::Closed`]. After an error none of the blocks is taken, or, where
     /// the disk failed, those before some block: go on from [`Follower::point`].
     pub fn append(&self, blocks: &LogBlocks<'_>) -> Result<()> {
@@ -148,7 +150,7 @@ impl Follower {
         core.storage.receive_load_file(number, from, &|| core.commits.log.check_following())
     }
 
-    /// Lets the transactions up to this place be redone, and none after it. Without such a bound all that were received
+    /// Lets the transactions up to this place be redone, and none after it but one that is being redone already. Without such a bound all that were received
     /// are redone; so is at an opening what the log has. A cluster sets it to what all copies in sync have.
     pub fn redo_up_to(&self, last: Lsn) {
         self.redoing.allow(last);
@@ -226,9 +228,12 @@ impl Follower {
     /// calls of [`Follower::append`] wait.
     ///
     /// # Errors
-    /// What was in the way of the redo ([`Error::LockTimeout`]) or has ended it; [`Error::LogFull`], [`Error::DiskFull`]: then it
-    /// still follows, with the bound that it had. [`Error::Stopped`]; [`Error::Closed`]; [`Error::Nested`] inside a body;
-    /// [`Error::LogDiverged`] if it has led.
+    /// What was in the way of the redo, or of taking prepared transactions again ([`Error::LockTimeout`]), or has ended the
+    /// redo; [`Error::DiskFull`]: then it still follows, with the bound that it had. [`Error::Stopped`]; [`Error::Closed`];
+    /// [`Error::Nested`] inside a body; [`Error::LogDiverged`] if it has led.
+    ///
+    /// If the machine or the process ends amid the call, the directory may still open as a follower, and its log may have
+    /// the beginning of its own part: then it takes no more blocks of the primary ([`Error::LogDiverged`]), and can lead.
     pub fn lead(&self, patience: Duration) -> Result<Database> {
         self.check_outside()?;
         let core = self.database.core();
@@ -237,14 +242,18 @@ impl Follower {
         let held = log.hold_appends()?;
         self.redoing.redo_all(true);
         let ended = self.redo_rest(patience).and_then(|()| {
+            // Before any other transaction can write.
+            let prepared = TakenAgain::take(core, patience)?;
             self.redoing.close();
             self.join();
             let _receipts = core.storage.hold_receipts();
-            log.end_following(&held)
+            log.end_following(&held)?;
+            prepared.keep(core);
+            Ok(())
         });
         match ended {
             Ok(()) => {
-                core.storage.forget_awaited_loads();
+                core.storage.forget_awaited_loads(core.commits.log.place());
                 self.redoing.forget_packets();
                 Ok(self.database.clone())
             }

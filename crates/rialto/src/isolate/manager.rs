@@ -143,6 +143,11 @@ impl LockManager {
         LockName { index, hash: xxh3_64_with_seed(key, self.seed) }
     }
 
+    /// Whether keys are locked by granules.
+    pub(crate) fn has_grains(&self) -> bool {
+        self.grains.get().is_some()
+    }
+
     /// From now on these keys are locked together. No transaction has begun yet.
     pub(crate) fn set_grains(&self, grains: Grains) {
         assert!(self.grains.set(grains).is_ok(), "they are set once");

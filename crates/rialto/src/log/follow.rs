@@ -452,7 +452,7 @@ impl Log {
     /// From here on the log takes packets. All of its packets are redone.
     ///
     /// # Errors
-    /// [`Error::LogFull`] and [`Error::DiskFull`] if there is no room for the next log file: then it still follows. An
+    /// [`Error::DiskFull`] if there is no room for the next log file: then it still follows. An
     /// error of a write stops the log ([`Error::Stopped`]).
     pub(crate) fn end_following(&self, _held: &HeldAppends<'_>) -> Result<()> {
         let core = &*self.core;

@@ -162,6 +162,11 @@ impl Log {
         self.try_borrow_packet()
     }
 
+    /// Borrows a packet slot if one is free, also of a log that takes no packets yet.
+    pub(crate) fn borrow_any_packet(&self) -> Option<PacketSlot> {
+        self.core.pool.borrow()
+    }
+
     /// As [`Log::borrow_packet`], when no slot was free; gives up when `check` returns an error.
     #[cold]
     pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {

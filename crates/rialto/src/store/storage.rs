@@ -218,11 +218,12 @@ impl Storage {
         self.receipts.lock()
     }
 
-    /// The database follows no other one any more: load files that no packet has named are not needed, and their numbers
-    /// are not given to others.
-    pub fn forget_awaited_loads(&self) {
+    /// The database follows no other one any more, from this place on: load files that no packet has named are not
+    /// needed for long, and their numbers are not given to others.
+    pub fn forget_awaited_loads(&self, place: Lsn) {
         for load in self.loads.lock().iter_mut().filter(|load| load.committed == LoadCommit::Later) {
-            load.committed = LoadCommit::Never;
+            // The log before an older checkpoint may name it.
+            load.committed = LoadCommit::BeforeOrNever(place);
             self.catalog.raise_next_id(load.number as u32 + 1);
         }
     }

@@ -43,6 +43,11 @@ impl Context {
             Some(placed) => placed,
             None => self.place_among_others()?,
         };
+        Ok(Some(self.apply_placed(placed)))
+    }
+
+    #[inline(always)]
+    fn apply_placed(&mut self, placed: Placed) -> Applied {
         let (owes, is_alone) = (placed.owes(), placed.is_alone());
         let applied = placed.apply(|lsn| self.apply(lsn));
         self.core.commits.in_progress.leave(self.number);
@@ -57,7 +62,35 @@ impl Context {
                 }
             }
         }
-        Ok(Some(applied))
+        applied
+    }
+
+    /// Reserves the log's room for a transaction that is to be prepared, whose packet will grow by this many bytes.
+    pub(super) fn reserve_for_decision(&mut self, more_bytes: usize) -> Result<()> {
+        let length = self.packet_bytes().len() + more_bytes;
+        let reserved = self.reserve_room_slowly(length);
+        self.await_turn();
+        reserved
+    }
+
+    /// Commits what a prepared transaction has written. After an error it is as it was, and can be decided again.
+    pub(super) fn commit_prepared(&mut self) -> Result<Lsn> {
+        let reserved = self.reserve_room().map_err(NoPlace::from).and_then(|()| self.pass_barriers());
+        let reserved = match reserved {
+            Ok(reserved) => reserved,
+            Err(none) => {
+                self.await_turn();
+                return Err(match none {
+                    NoPlace::Error(error) => error,
+                    NoPlace::Straddles => unreachable!("the commit waits for the sweep"),
+                });
+            }
+        };
+        let lsn = self.push(reserved.owes);
+        let applied = self.apply_placed(reserved.at(lsn));
+        self.finish();
+        self.await_turn();
+        Ok(applied.lsn())
     }
 
     /// Commits a packet of the log that is redone, at the place that it has there.

@@ -11,6 +11,7 @@ use super::ddl_state::DdlState;
 use super::fetch::FetchStage;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::PartView;
+use super::prepared::NotedLocks;
 use super::releases::DeferredRelease;
 use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
@@ -137,7 +138,9 @@ pub(crate) struct Context {
     pub waits_for_sweep: bool,
     limit: Option<TimeLimit>,
     pub(super) waits: CommitWaits,
-    /// Whether it has a limit, is doomed, or has written and may no longer write.
+    /// The locks that it has taken, if it may be prepared. Then each operation takes the long way, which notes them.
+    pub(super) noted_locks: Option<Box<NotedLocks>>,
+    /// Whether it has a limit, may be prepared, is doomed, or has written and may no longer write.
     has_limits: bool,
     /// Whether it has a limit, waits of its own for its commit, or is doomed.
     has_times: bool,
@@ -235,6 +238,7 @@ impl Context {
             waits_for_sweep: false,
             limit: None,
             waits: CommitWaits::default(),
+            noted_locks: None,
             has_limits: false,
             has_times: false,
         })
@@ -278,7 +282,8 @@ impl Context {
             deadline: now + timeout.min(FOR_EVER).saturating_sub(spent),
         });
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
-        (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
+        self.noted_locks = options.may_prepare.then(Box::default);
+        (self.has_limits, self.has_times) = (limit.is_some() || options.may_prepare, options.has_times());
         self.met_lease = false;
         if unlikely(self.is_led || self.fetches()) {
             self.is_led = false;
@@ -380,6 +385,13 @@ impl Context {
         self.check()
     }
 
+    /// From now on nothing ends it but a decision: no limit, and no cancel.
+    pub(super) fn outlast_limits(&mut self) {
+        (self.limit, self.cancellation) = (None, Cancellation::new());
+        (self.noted_locks, self.has_limits) = (None, false);
+        (self.choices.lock_timeout, self.waits_for_sweep) = (FOR_EVER, true);
+    }
+
     pub(super) fn set_waits(&mut self, waits: CommitWaits) {
         // The next transaction of the context begins without these waits.
         (self.waits, self.has_times) = (waits, true);
@@ -390,7 +402,8 @@ impl Context {
         self.choices.read_only = self.scope.set_read_only(read_only);
         // A transaction that has written may not write on unless each write is checked.
         let gives_up = self.writing && read_only;
-        self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up || self.fetches();
+        let (has_limit, may_prepare) = (self.limit.is_some(), self.noted_locks.is_some());
+        self.has_limits = has_limit || may_prepare || self.doomed.is_some() || gives_up || self.fetches();
     }
 
     /// Ends an action in shared mode: the transaction's own choice decides again whether it may write.

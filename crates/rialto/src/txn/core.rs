@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::context::{Choices, Context};
 use super::options::TxOptions;
+use super::prepared::PreparedTransactions;
 use super::releases::{DeferredRelease, Releases};
 use super::two_stage::TwoStages;
 use crate::commit::{CommitPath, Logging};
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub part_contexts: Contexts,
     /// A home packet for each of these contexts.
     pub part_packets: PoolOwner,
+    /// Transactions that wait for the decision of others.
+    pub prepared: PreparedTransactions,
     /// Deferred releases, of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
     /// The clock by which transactions wait and measure their times.

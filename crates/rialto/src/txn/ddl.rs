@@ -205,6 +205,12 @@ impl Context {
     }
 
     fn create_table(&mut self, def: &TableDef) -> Result<Table> {
+        let core = self.core.clone();
+        self.create_table_of(def, || core.storage.catalog.new_id())
+    }
+
+    /// Makes a table with identifiers from `new_id`.
+    fn create_table_of(&mut self, def: &TableDef, new_id: impl FnMut() -> Result<u32>) -> Result<Table> {
         self.check_name_is_free(&def.name)?;
         let primary = primary_index_name(&def.name);
         self.check_name_is_free(&primary)?;
@@ -218,7 +224,7 @@ impl Context {
             }
         }
         self.check_residence(&def.name, def.residence)?;
-        let description = Description::of(def, || self.core.storage.catalog.new_id())?;
+        let description = Description::of(def, new_id)?;
         let version = Arc::new(self.build_empty(&description)?);
         if let Err(error) = system::rows(&description).iter().try_for_each(|row| self.put_system_row(row)) {
             if let Some(pages) = version.store.pages() {
@@ -503,6 +509,15 @@ impl Context {
 }
 
 impl Transaction<'_> {
+    /// Makes a table of the system's own, with this identifier; its index and its storage have the next ones.
+    pub(super) fn create_system_table(&mut self, def: &TableDef, id: TableId) -> Result<()> {
+        let mut next = id.0..;
+        let mut new_id = || Ok(next.next().expect("there are more"));
+        self.operate(|context| {
+            context.ddl_step(|context| context.create_table_of(def, &mut new_id).map(drop))
+        })
+    }
+
     /// Begins to change definitions, as each of the operations below does by itself. From now on definitions of other
     /// transactions wait until this one has ended, and what it finds of names and tables stays so. Call it before a
     /// look-up on which a definition rests.

@@ -14,7 +14,8 @@
 //! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
 //! - [`two_stage`]: two-stage execution; `fetch`: its first stage; `fetch_ahead`: statements of handles; `pages`: operations on disk-resident tables;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
-//! - `redone`: packets of a log that are redone as transactions;
+//! - `redone`: packets of a log that are redone as transactions; [`prepared`]: transactions that have voted and wait
+//!   for the decision of others;
 //! - `calls`: transactions that are logged as calls of procedures.
 //!
 //! Kept here:
@@ -53,6 +54,7 @@ pub mod options;
 mod pages;
 pub(crate) mod part;
 mod prefetch;
+pub(crate) mod prepared;
 mod read;
 pub(crate) mod redone;
 pub(crate) mod releases;
@@ -76,6 +78,7 @@ pub use canceller::Canceller;
 pub use entries::IndexEntry;
 pub use fields::Fields;
 pub use options::{Isolation, TxOptions};
+pub use prepared::PreparedTransaction;
 pub use read::RowKey;
 pub use retries::Retries;
 pub use rows::Rows;

@@ -51,15 +51,22 @@ pub struct TxOptions {
     /// ([`GroupCommitDesign::honours_willing_to_wait`](crate::GroupCommitDesign::honours_willing_to_wait)). As with
     /// [`commit_stall`](TxOptions::commit_stall), a ticket's time counts from the begin of the wait for it.
     pub willing_to_wait: Option<Duration>,
+    /// Whether the transaction may be prepared ([`Transaction::prepare`](crate::Transaction::prepare)). It then notes its
+    /// locks, which takes some time and memory, and its reads always take locks. Only
+    /// [`Database::begin_with`](crate::Database::begin_with) takes this; other calls ignore what it would be for.
+    pub may_prepare: bool,
     /// Whether a lock request waits (the default), or fails with [`Error::WouldWait`](crate::Error::WouldWait).
     pub lock_wait: LockPolicy,
 }
 
 impl TxOptions {
-    /// Whether any of the times is set that most transactions leave unset.
+    /// Whether any of the choices is made that most transactions leave out.
     #[inline(always)]
     pub(crate) fn has_times(&self) -> bool {
-        self.timeout.is_some() || self.commit_stall.is_some() || self.willing_to_wait.is_some()
+        self.timeout.is_some()
+            || self.commit_stall.is_some()
+            || self.willing_to_wait.is_some()
+            || self.may_prepare
     }
 
     /// Its waits at the commit; an error for waits that are too long.

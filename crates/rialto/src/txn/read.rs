@@ -9,6 +9,7 @@ use crate::catalog::CATALOG_LOCK;
 use crate::commit::write_set::{CurrentLocation, Write, key_of};
 use crate::error::{Error, Result};
 use crate::fault_injection;
+use crate::ids::TableId;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
@@ -165,7 +166,19 @@ impl Context {
         self.lock(
             |core, owner, _, _, wait| core.locks.table(owner, CATALOG_LOCK, LockMode::Shared, wait).map(drop),
             |_, _| LockTarget::Table(CATALOG_LOCK),
-        )
+        )?;
+        self.note_table(CATALOG_LOCK, LockMode::Shared);
+        Ok(())
+    }
+
+    /// Notes a lock on a whole table, if the transaction may be prepared.
+    #[inline]
+    fn note_table(&mut self, id: TableId, mode: LockMode) {
+        if let Some(noted) = &mut self.noted_locks
+            && mode.is_whole()
+        {
+            noted.table(id);
+        }
     }
 
     #[inline(never)]
@@ -190,6 +203,7 @@ impl Context {
                     |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
                     |_, _| LockTarget::Table(id),
                 )?;
+                self.note_table(id, wanted);
             }
             if !self.tables.at(slot).is_retired() {
                 return Ok(slot);

@@ -16,6 +16,7 @@ use crate::isolate::{LockMode, LockPolicy, LockTarget, RangeLock, RecordMode, Sp
 use crate::row::{IndexRef, IntoKey, Key, RowView, Schema, Value, WhichIndex};
 pub use crate::store::Direction;
 use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
+use crate::unlikely::unlikely;
 
 /// Each time that a scan has locked this many more rows one by one, it asks for a lock on the table instead.
 pub(super) const ESCALATE_ROWS: u64 = 4_096;
@@ -373,6 +374,15 @@ pub(super) struct ByteScan {
     pub before: u64,
 }
 
+/// Where a scan has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScanEnd {
+    /// At the end of its range.
+    Bound,
+    /// Before that.
+    Early,
+}
+
 /// Memory of scans, reused from one to the next.
 #[derive(Default)]
 pub(crate) struct ScanScratch {
@@ -488,6 +498,41 @@ impl Context {
         scratch: &mut ScanScratch,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let ended = self.scan_rows(slot, scan, scratch, visit);
+        if unlikely(self.noted_locks.is_some()) {
+            self.note_scan(slot, scan, ended.as_ref().is_ok_and(|ended| *ended == ScanEnd::Bound));
+        }
+        ended.map(drop)
+    }
+
+    /// Notes what a scan has read of its range, for a transaction that may be prepared: all of it, or the part up to the
+    /// last entry.
+    #[cold]
+    fn note_scan(&mut self, slot: u32, scan: &ByteScan, is_whole: bool) {
+        let index = self.tables.at(slot).index_id(scan.index);
+        let fetches = self.fetches();
+        let Some(noted) = &mut self.noted_locks else { return };
+        let last = noted.last_entry.take();
+        let (lower, upper) = &scan.bounds;
+        let (lower, upper) = (as_bytes(lower), as_bytes(upper));
+        let range = match (is_whole, &last, scan.direction) {
+            (true, ..) => (lower, upper),
+            (false, Some(last), Direction::Forward) => (lower, Bound::Included(&**last)),
+            (false, Some(last), Direction::Backward) => (Bound::Included(&**last), upper),
+            (false, None, _) => return,
+        };
+        if !fetches {
+            noted.range(index, range);
+        }
+    }
+
+    fn scan_rows(
+        &mut self,
+        slot: u32,
+        scan: &ByteScan,
+        scratch: &mut ScanScratch,
+        visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<ScanEnd> {
         let ByteScan { bounds: (lower, upper), mode, .. } = scan;
         let mode = *mode;
         let index_id = self.tables.at(slot).index_id(scan.index);
@@ -500,7 +545,7 @@ impl Context {
             let (range, mut rows_too) = ((as_bytes(lower), as_bytes(upper)), mode == RecordMode::Shared);
             let mut locked = None;
             if self.scope.is_locked() {
-                let Some(span) = Span::between(range.0, range.1) else { return Ok(()) };
+                let Some(span) = Span::between(range.0, range.1) else { return Ok(ScanEnd::Bound) };
                 let is_locked = |mode| self.scope.has_locked_span(slot, scan.index, span.borrow(), mode);
                 locked = is_locked(RecordMode::Shared).then_some(RangeLock::Keys);
                 rows_too |= is_locked(mode);
@@ -565,18 +610,22 @@ impl Context {
                     escalates_at += ESCALATE_ROWS;
                     self.escalate(slot, mode)?;
                 }
-                let (entry, found) = ((scan.index, entry), (record, leaf));
-                if !self.row_of_entry(slot, entry, found, (mode, locks), body)? {
+                let (at, found) = ((scan.index, entry), (record, leaf));
+                let is_row = self.row_of_entry(slot, at, found, (mode, locks), body)?;
+                if let Some(noted) = &mut self.noted_locks {
+                    noted.last_entry = Some(entry.to_vec());
+                }
+                if !is_row {
                     continue;
                 }
                 key.0.clone_from(&self.key);
                 rows += 1;
                 if visit(key, view(&version, body))?.is_break() || Some(rows) == scan.limit {
-                    return Ok(());
+                    return Ok(ScanEnd::Early);
                 }
             }
             if more == More::No {
-                return Ok(());
+                return Ok(ScanEnd::Bound);
             }
         }
     }

@@ -253,7 +253,7 @@ impl Context {
     /// kept elsewhere: then [`Context::seek`] decides.
     #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
-        if self.row_locking(slot, mode) != RowLocking::InPlace {
+        if self.row_locking(slot, mode) != RowLocking::InPlace || unlikely(self.noted_locks.is_some()) {
             return None;
         }
         let found = self.look_up(slot, WhichIndex::Primary, None);
@@ -368,7 +368,11 @@ impl Context {
             since,
             |core, owner, _, key, wait| core.locks.key(owner, index, key, mode, wait).map(drop),
             |_, key| LockTarget::Record { index, key: key.to_vec() },
-        )
+        )?;
+        if let Some(noted) = &mut self.noted_locks {
+            noted.key(index, &self.key);
+        }
+        Ok(())
     }
 
     /// Locks the keys of an index that an action's identifier names, present or not.
@@ -384,7 +388,11 @@ impl Context {
         self.lock(
             |core, owner, _, _, wait| core.locks.key(owner, index, key, mode, wait).map(drop),
             |_, _| LockTarget::Record { index, key: key.to_vec() },
-        )
+        )?;
+        if let Some(noted) = &mut self.noted_locks {
+            noted.key(index, key);
+        }
+        Ok(())
     }
 
     /// Locks the record that an index leads to from `entry` (`None`: the key in `self.key`); `known` is what a scan has
@@ -447,7 +455,7 @@ impl Context {
         since: &mut Option<Moment>,
     ) -> Result<Acquired> {
         let index = self.tables.at(slot).index_id(which);
-        self.lock_since(
+        let acquired = self.lock_since(
             since,
             |core, owner, tables, key, wait| {
                 let at = tables.at(slot).store.lock_word(record).map(|word| (word, record.number()));
@@ -458,7 +466,11 @@ impl Context {
                 core.locks.row(owner, at, (index, entry.unwrap_or(key)), mode, wait)
             },
             |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },
-        )
+        )?;
+        if let Some(noted) = &mut self.noted_locks {
+            noted.row(index, entry.unwrap_or(&self.key));
+        }
+        Ok(acquired)
     }
 
     /// The location of the row of the key in `self.key`, which is locked.

@@ -12,6 +12,7 @@ mod interleavings;
 mod log_cursor;
 mod logging;
 mod page_space;
+mod prepared;
 mod random_hangs;
 mod stale_sectors;
 mod virtual_time;

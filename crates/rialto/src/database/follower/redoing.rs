@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::log::{AppendedPackets, Packet};
 use crate::txn::Canceller;
@@ -44,6 +45,13 @@ struct RedoState {
     waiters: u32,
     is_closed: bool,
     failure: Option<Error>,
+}
+
+impl RedoState {
+    /// Whether the packet at this place may be redone now.
+    fn allows(&self, place: Lsn) -> bool {
+        self.redoes_all || place <= self.allowed
+    }
 }
 
 impl Redoing {
@@ -163,7 +171,7 @@ impl Redoing {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            if packets.place() > state.allowed && !state.redoes_all {
+            if !state.allows(packets.place()) {
                 if !patience.is_zero() {
                     let clock = &self.core.clock;
                     clock.wait_until(&self.changed, &mut state, clock.now() + patience);
@@ -191,10 +199,14 @@ impl Redoing {
         Ok(true)
     }
 
-    /// Redoes a packet; false if something is in the way. If it may wait, it tries again as long as that is so.
+    /// Redoes a packet; false if something is in the way. If it may wait, it tries again as long as that is so. The
+    /// bound may have changed while this waited for the packet, and may change while something is in the way.
     fn redo(&self, packet: &Packet<'_>, waits: bool) -> Result<bool> {
         let began = self.core.clock.now();
         loop {
+            if !self.state.lock().allows(packet.lsn) && !fault_injection::is_on("redo-past-its-bound") {
+                return Ok(false);
+            }
             let redone = self.redoer.redo(packet, began, &self.canceller);
             let mut state = self.state.lock();
             let Err(error) = redone else {
@@ -219,10 +231,11 @@ impl Redoing {
         }
     }
 
-    /// The thread that writes what was received: whole pages at once, and the rest when nothing came for this time.
+    /// The thread that writes what was received: whole pages at once, and the rest when nothing comes, or after this time.
     pub fn write_behind(&self, flush_interval: Duration) {
         let _ends = EndsInFailure(self);
         let (log, clock) = (&self.core.commits.log, &self.core.clock);
+        let mut all_written = clock.now();
         loop {
             let has_blocks = {
                 let mut state = self.state.lock();
@@ -235,8 +248,13 @@ impl Redoing {
                 }
                 std::mem::take(&mut state.has_blocks)
             };
+            let now = clock.now();
+            let all = !has_blocks || now - all_written >= flush_interval;
+            if all {
+                all_written = now;
+            }
             // The log keeps the error of a write, and takes nothing after it.
-            if (has_blocks || log.has_appended_more()) && log.write_appended(!has_blocks).is_err() {
+            if (has_blocks || log.has_appended_more()) && log.write_appended(all).is_err() {
                 return;
             }
         }

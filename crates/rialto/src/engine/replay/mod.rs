@@ -183,6 +183,7 @@ impl ParallelReplay {
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
             stages: None,
+            prepared: Default::default(),
             releases: Arc::default(),
             // A replay makes no decision by the time.
             clock: Clock::System,

@@ -95,7 +95,12 @@ impl Context {
     /// [`Error::Corrupt`] for a packet that makes no sense on the tables as they are; the errors of a lock request;
     /// [`Error::MemoryLimit`] and those of the disk. Then only an abort is left of the transaction.
     fn redo(&mut self, lsn: Lsn, packet: &[u8]) -> Result<()> {
-        let done = self.check_write().and_then(|()| Redone::begin(self, lsn, packet)?.run());
+        self.redo_locking(lsn, packet, ROWS_LOCKED_MAX)
+    }
+
+    /// The same for a packet that locks each row if it has no more records than this.
+    pub(super) fn redo_locking(&mut self, lsn: Lsn, packet: &[u8], rows_max: usize) -> Result<()> {
+        let done = self.check_write().and_then(|()| Redone::begin(self, lsn, packet, rows_max)?.run());
         if let Err(error) = &done {
             self.doom(error.clone());
         }
@@ -144,7 +149,7 @@ impl Redoer {
 }
 
 impl<'a> Redone<'a> {
-    fn begin(context: &'a mut Context, lsn: Lsn, packet: &'a [u8]) -> Result<Redone<'a>> {
+    fn begin(context: &'a mut Context, lsn: Lsn, packet: &'a [u8], rows_max: usize) -> Result<Redone<'a>> {
         let mut records = 0;
         for record in redo::read(packet) {
             record.map_err(|offset| no_record(lsn, offset))?;
@@ -158,7 +163,7 @@ impl<'a> Redone<'a> {
             context,
             lsn,
             packet,
-            mode: if records > ROWS_LOCKED_MAX { LockMode::Exclusive } else { LockMode::IntentExclusive },
+            mode: if records > rows_max { LockMode::Exclusive } else { LockMode::IntentExclusive },
             slots: HashMap::new(),
             defines: false,
             described: Described::default(),

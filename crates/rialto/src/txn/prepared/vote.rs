@@ -1,0 +1,195 @@
+//! The vote: a transaction is prepared.
+
+use std::sync::Arc;
+
+use super::record::{NAME_BYTES_MAX, PREPARED, PREPARED_NAME, PreparedRecord, deletion_bytes, rows_of};
+use super::registry::Undecided;
+use crate::catalog::TableDef;
+use crate::commit::Logging;
+use crate::commit::write_set::Mark;
+use crate::error::{Error, Result};
+use crate::inside::InBody;
+use crate::row::{Column, ColumnType};
+use crate::txn::context::Context;
+use crate::txn::core::Core;
+use crate::txn::options::TxOptions;
+use crate::txn::runs::start;
+use crate::txn::transaction::Transaction;
+
+impl Transaction<'static> {
+    /// Votes to commit, and waits until the vote is as durable as the transaction's commit would be. From then on the
+    /// transaction has this name; it ends by [`Database::commit_prepared`](crate::Database::commit_prepared) or
+    /// [`Database::abort_prepared`](crate::Database::abort_prepared), and by nothing else: not by a time-out, and not by
+    /// the database's end. It keeps its locks, in later openings, too. `note` is for the caller: the bytes come back with
+    /// [`Database::prepared`](crate::Database::prepared).
+    ///
+    /// The transaction has to begin with [`TxOptions::may_prepare`]. It may write rows and read, but not change
+    /// definitions. A prepared transaction counts as an open one ([`Options::transactions_max`](crate::Options::transactions_max)),
+    /// and keeps room in the log for its commit.
+    ///
+    /// This is one branch's part in a two-phase commit; the decision, and that all branches hear the same, is the
+    /// caller's matter.
+    ///
+    /// # Blocking
+    /// The call may wait for room in the log, and waits until the log is durable up to the vote.
+    ///
+    /// # Errors
+    /// [`Error::PreparedExists`] if the name is taken; [`Error::BadDefinition`] for a name that is empty or longer than
+    /// 200 bytes; [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also
+    /// for one with very many locks; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted
+    /// then. After [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
+    /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
+    pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {
+        let core = self.context().core.clone();
+        if let Err(error) = self.operate(|context| context.check_may_vote(name)) {
+            return self.fail(error);
+        }
+        if let Err(error) = core.prepared.take_name(name) {
+            return self.fail(error);
+        }
+        match self.vote(&core, name, note) {
+            Ok(rows) => {
+                self.put(&core, name, note, (rows, false));
+                Ok(())
+            }
+            Err(Unvoted { error, rows_left: None }) => {
+                core.prepared.forget(name);
+                self.fail(error)
+            }
+            Err(Unvoted { error, rows_left: Some(rows) }) => {
+                self.context().roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+                self.put(&core, name, note, (rows, true));
+                Err(error)
+            }
+        }
+    }
+
+    /// From now on the transaction is known by its name.
+    fn put(&mut self, core: &Core, name: &str, note: &[u8], (rows, is_rolled_back): (usize, bool)) {
+        let mut context = self.context.take().expect("the transaction is open");
+        context.savepoints.clear();
+        context.outlast_limits();
+        let undecided = Undecided { note: note.to_vec(), context, rows, is_rolled_back };
+        core.prepared.put(core, name, Box::new(undecided));
+    }
+
+    /// Makes the record durable, and takes it over. Gives the number of its rows.
+    fn vote(&mut self, core: &Arc<Core>, name: &str, note: &[u8]) -> Result<usize, Unvoted> {
+        let record = self.operate(|context| context.prepared_record(note))?;
+        let rows = rows_of(record.len());
+        self.operate(|context| context.reserve_for_decision(deletion_bytes(name, rows)))?;
+        let choices = self.context().choices;
+        let options = TxOptions {
+            durability: Some(choices.durability),
+            lock_timeout: Some(choices.lock_timeout),
+            ..TxOptions::default()
+        };
+        let mut writer = start(core, &options, None)?;
+        writer.operate(|context| {
+            context.check_write()?;
+            context.unbounded(|context| context.insert_record(name, &record))
+        })?;
+        writer.commit()?;
+        if let Err(error) = self.operate(|context| context.delete_record(name, rows)) {
+            let is_left = withdraw(core, name, rows).is_err();
+            return Err(Unvoted { error, rows_left: is_left.then_some(rows) });
+        }
+        Ok(rows)
+    }
+}
+
+/// Why there is no vote.
+struct Unvoted {
+    error: Error,
+    /// The rows of its record, if they could not be deleted.
+    rows_left: Option<usize>,
+}
+
+impl From<Error> for Unvoted {
+    fn from(error: Error) -> Unvoted {
+        Unvoted { error, rows_left: None }
+    }
+}
+
+/// Deletes the record of a transaction that cannot vote after all.
+fn withdraw(core: &Arc<Core>, name: &str, rows: usize) -> Result<()> {
+    let mut other = start(core, &TxOptions::default(), None)?;
+    other.operate(|context| {
+        context.check_write()?;
+        context.delete_record(name, rows)
+    })?;
+    other.commit()
+}
+
+impl Context {
+    fn check_may_vote(&mut self, name: &str) -> Result<()> {
+        if InBody::is_inside(self.core.storage.catalog.opening()) {
+            return Err(Error::Nested);
+        }
+        self.check()?;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            let reason = format!(
+                "a prepared transaction's name of {} bytes, expected 1 to {NAME_BYTES_MAX}",
+                name.len()
+            );
+            return Err(Error::BadDefinition { name: name.to_owned(), reason });
+        }
+        let refused = match (&self.noted_locks, &self.ddl) {
+            (None, _) => "that has not begun with TxOptions::may_prepare",
+            (_, Some(_)) => "that has changed definitions",
+            (Some(_), None) => return Ok(()),
+        };
+        Err(Error::Unsupported { what: format!("preparing a transaction {refused}") })
+    }
+
+    /// The record of the transaction as it is now.
+    fn prepared_record(&mut self, note: &[u8]) -> Result<Vec<u8>> {
+        // It has a packet from now on, also if it has only read.
+        self.check_write()?;
+        let limit = super::noted_locks::NOTES_BYTES_MAX;
+        let locks = self.noted_locks.as_ref().and_then(|noted| noted.bytes());
+        let locks = locks.ok_or(Error::WriteSetTooLarge { length: limit + 1, limit })?;
+        Ok(PreparedRecord { note, locks, changes: self.packet_bytes() }.encode())
+    }
+}
+
+/// Refuses prepared transactions where they cannot be.
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub(super) fn check_may_be_prepared(core: &Core) -> Result<()> {
+    let refused = match core.commits.logging {
+        Logging::Value | Logging::Action if core.locks.has_grains() => {
+            "Options::lock_grain page: it takes record"
+        }
+        Logging::Value | Logging::Action => return Ok(()),
+        Logging::Transaction => "Options::logging transaction: it takes value or action",
+        Logging::None => "Options::logging none: it takes value or action",
+    };
+    Err(Error::Unsupported { what: format!("preparing transactions with {refused}") })
+}
+
+/// Makes the table of the records if it is not there.
+///
+/// # Errors
+/// [`Error::Unsupported`] where transactions cannot be prepared; those of a definition.
+pub(crate) fn have_table(core: &Arc<Core>) -> Result<()> {
+    check_may_be_prepared(core)?;
+    if core.storage.catalog.by_id(PREPARED).is_some() {
+        return Ok(());
+    }
+    let mut maker = start(core, &TxOptions::default(), None)?;
+    let columns = vec![
+        Column::new("name", ColumnType::Text),
+        Column::new("part", ColumnType::Int4),
+        Column::new("bytes", ColumnType::Bytes),
+    ];
+    let primary_key = Some(vec!["name".to_owned(), "part".to_owned()]);
+    let def = TableDef { primary_key, ..TableDef::new(PREPARED_NAME, columns) };
+    match maker.create_system_table(&def, PREPARED) {
+        Ok(()) => maker.commit(),
+        // Another transaction has made it.
+        Err(_) if core.storage.catalog.by_id(PREPARED).is_some() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
