@@ -521,7 +521,7 @@ impl Context {
             (false, Some(last), Direction::Backward) => (Bound::Included(&**last), upper),
             (false, None, _) => return,
         };
-        if !fetches {
+        if !fetches && !fault_injection::is_on("prepared-scans-unnoted") {
             noted.range(index, range);
         }
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::common::disk_tables::{Model, assert_same, contents, definition, options};
 use crate::common::seeds::for_a_while;
-use rialto::io::{Disk, FaultyDisk, Random};
+use rialto::io::{Caching, Disk, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::recovery::check::check;
-use rialto::row::{Value, WhichIndex};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Direction, Durability, Error, KeyBound, LockPolicy, Options,
-    PreparedTransaction, Scan, Table, Transaction, TxOptions,
+    Checkpointing, Database, Direction, Durability, Engine, Error, Follower, KeyBound, LockGrain, LockPolicy,
+    Logging, Options, PreparedTransaction, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 const TABLES: [&str; 2] = ["on_disk", "in_memory"];
@@ -379,4 +379,274 @@ fn prepared_transactions_keep_their_locks_until_they_are_decided() {
         probes += life.probes;
     });
     println!("tally: prepared transactions, {seeds} seeds, {probes} looked at, RIALTO_SEED={first}");
+}
+
+fn small() -> Options {
+    Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() }
+}
+
+fn two_columns(db: &Database) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    let table = TableDef::new("t", columns).with_primary_key(&["id"]);
+    let table = db.transact(|tx| tx.create_table(&table)).unwrap();
+    db.transact(|tx| (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)])))
+        .unwrap();
+    table
+}
+
+fn numbers(db: &Database) -> Vec<i32> {
+    let table = db.table("t").unwrap();
+    let mut found = Vec::new();
+    db.transact(|tx| {
+        found.clear();
+        tx.scan(&table, &Scan::all(), |_, row| {
+            found.push(row.get_i32(1)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    found
+}
+
+/// A transaction that adds 1 to two rows.
+fn adds(db: &Database, level: Durability, ids: [i32; 2]) -> Result<Transaction<'static>, Error> {
+    let table = db.table("t")?;
+    let mut tx = db.begin_with(&for_branches(level))?;
+    for id in ids {
+        assert!(tx.modify(&table, id, |row| row.add(1, 1).map(drop))?);
+    }
+    Ok(tx)
+}
+
+/// How far a life has come before its disk went down.
+#[derive(Debug, Default)]
+struct Told {
+    vote: bool,
+    decision: bool,
+}
+
+fn vote_and_decide(db: &Database, commits: bool, told: &mut Told) -> Result<(), Error> {
+    adds(db, Durability::Disk, [2, 7])?.prepare("it", b"note")?;
+    told.vote = true;
+    let ticket = if commits { db.commit_prepared("it")? } else { db.abort_prepared("it")? };
+    ticket.wait()?;
+    told.decision = true;
+    Ok(())
+}
+
+/// A machine that loses power at any step of a vote and a decision.
+#[test]
+fn a_vote_and_a_decision_are_there_whichever_step_the_power_is_lost_in() {
+    for commits in [true, false] {
+        let (mut step, mut kept) = (1, 0);
+        loop {
+            let disk = FaultyDisk::new(step);
+            let db = Database::open_on(disk.clone(), small()).unwrap();
+            two_columns(&db);
+            // Makes the system table of prepared transactions.
+            drop(adds(&db, Durability::Disk, [0, 1]).unwrap());
+            db.sync().unwrap();
+            let about = format!("commits: {commits}, step {step}");
+            disk.crash_at(disk.steps() + step);
+            let mut told = Told::default();
+            let outcome = vote_and_decide(&db, commits, &mut told);
+            let went_down = disk.is_down();
+            drop(db);
+            if !went_down {
+                assert_eq!(outcome, Ok(()), "{about}");
+                disk.crash();
+            }
+            let db = Database::open_on(disk.restart(), small()).unwrap();
+            let listed: Vec<String> = db.prepared().into_iter().map(|one| one.name).collect();
+            let is_there = listed == ["it"];
+            assert!(is_there || listed.is_empty(), "{about}: {listed:?}");
+            assert!(!told.vote || told.decision || is_there || outcome.is_err(), "{about}: the vote is lost");
+            if told.vote && !told.decision && !is_there {
+                // The decision was on disk before it could be told.
+                let expected = i32::from(commits);
+                assert_eq!(numbers(&db)[2], expected, "{about}: neither voted nor decided");
+            }
+            if told.decision {
+                assert!(!is_there, "{about}: the decision is lost");
+            }
+            if is_there {
+                kept += 1;
+                db.commit_prepared("it").unwrap().wait().unwrap();
+            }
+            let all = numbers(&db);
+            let added = match is_there || told.decision && commits {
+                true => 1,
+                // Both rows or none.
+                false => all[2],
+            };
+            assert!(added == 0 || commits || is_there, "{about}: an abort has changed something");
+            assert_eq!(all, [0, 0, added, 0, 0, 0, 0, added, 0, 0], "{about}");
+            db.close().unwrap();
+            if !went_down {
+                break;
+            }
+            step += 1;
+        }
+        assert!(step > 4 && kept > 0, "{step} steps, {kept} times prepared again");
+    }
+}
+
+/// What its commit needs it has: a log that is full for others takes it.
+#[test]
+fn a_prepared_transaction_commits_though_the_log_is_full() {
+    for commits in [true, false] {
+        let options = Options { log_bytes_max: 4 << 20, log_wait_max: Duration::from_millis(1), ..small() };
+        let disk = FaultyDisk::new(1);
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let table = TableDef::new("texts", columns).with_primary_key(&["id"]);
+        let texts = db.transact(|tx| tx.create_table(&table)).unwrap();
+        two_columns(&db);
+        let mut tx = adds(&db, Durability::Disk, [2, 7]).unwrap();
+        let long = |id: i32| [Value::Int4(id), Value::Text("a".repeat(30_000))];
+        (0..10).for_each(|id| tx.insert(&texts, &long(id)).unwrap());
+        tx.prepare("it", b"").unwrap();
+        let fill = |id: i32| db.transact(|tx| tx.insert(&texts, &long(id)));
+        let full = (100..1_000).find_map(|id| fill(id).err());
+        assert!(matches!(full, Some(Error::LogFull { .. })), "{full:?}");
+        while db.transact(|tx| tx.modify(&db.table("t")?, 0, |row| row.add(1, 0).map(drop))).is_ok() {}
+        let decided = if commits { db.commit_prepared("it") } else { db.abort_prepared("it") };
+        decided.unwrap().wait().unwrap();
+        drop(db);
+        disk.crash();
+        let options = Options { log_bytes_max: 64 << 20, ..options };
+        let db = Database::open_on(disk.restart(), options).unwrap();
+        assert_eq!(db.prepared(), []);
+        assert_eq!(numbers(&db)[2], i32::from(commits));
+        let texts = db.table("texts").unwrap();
+        let is_there = db.transact(|tx| tx.get(&texts, 0)).unwrap().is_some();
+        assert_eq!(is_there, commits);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn only_a_decision_ends_a_prepared_transaction() {
+    let disk = FaultyDisk::new(1);
+    let db = Database::open_on(disk.clone(), small()).unwrap();
+    let table = two_columns(&db);
+    let limits = TxOptions {
+        timeout: Some(Duration::from_millis(200)),
+        lock_timeout: Some(Duration::from_millis(1)),
+        ..for_branches(Durability::Memory)
+    };
+    let mut tx = db.begin_with(&limits).unwrap();
+    let canceller = tx.canceller();
+    assert!(tx.modify(&table, 3, |row| row.add(1, 1).map(drop)).unwrap());
+    // Rolled back before the vote, and not there after it.
+    let savepoint = tx.savepoint();
+    tx.insert(&table, &[Value::Int4(77), Value::Int4(1)]).unwrap();
+    tx.rollback_to(&savepoint).unwrap();
+    tx.prepare("it", b"").unwrap();
+    canceller.cancel();
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(db.prepared().len(), 1);
+    db.commit_prepared("it").unwrap().wait().unwrap();
+    assert_eq!(numbers(&db), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    db.close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_prepared_is_refused_by_name() {
+    let db = Database::open_on(FaultyDisk::new(1), small()).unwrap();
+    let table = two_columns(&db);
+    let one = [Value::Int4(90), Value::Int4(1)];
+    let fails = |tx: Transaction<'static>, name: &str, expected: &str| {
+        let told = tx.prepare(name, b"").unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+        assert_eq!(numbers(&db).len(), 10, "{told}: it is aborted");
+    };
+    let mut plain = db.begin().unwrap();
+    plain.insert(&table, &one).unwrap();
+    fails(plain, "it", "TxOptions::may_prepare");
+    let branch = || db.begin_with(&for_branches(Durability::Disk)).unwrap();
+    let mut defines = branch();
+    defines.create_index("t", "t_n", &["n"], false).unwrap();
+    fails(defines, "it", "changed definitions");
+    for bytes in [0, 201] {
+        let mut tx = branch();
+        tx.insert(&table, &one).unwrap();
+        fails(tx, &"x".repeat(bytes), &format!("name of {bytes} bytes, expected 1 to 200"));
+    }
+    adds(&db, Durability::Disk, [1, 2]).unwrap().prepare(&"x".repeat(200), b"").unwrap();
+    let told = adds(&db, Durability::Disk, [3, 4]).unwrap().prepare(&"x".repeat(200), b"").unwrap_err();
+    assert!(matches!(told, Error::PreparedExists { .. }), "{told}");
+    for decide in [Database::commit_prepared, Database::abort_prepared] {
+        assert!(matches!(decide(&db, "other"), Err(Error::NoSuchPrepared { .. })));
+        let nested = db.transact(|_| decide(&db, &"x".repeat(200)).map(drop));
+        assert!(matches!(nested, Err(Error::Nested)), "{nested:?}");
+    }
+    // The record is the system's.
+    let records = db.table("rialto_prepared").unwrap();
+    let key = [Value::Text("y".to_owned()), Value::Int4(0), Value::Bytes(Vec::new())];
+    let written = db.transact(|tx| tx.insert(&records, &key));
+    assert!(matches!(written, Err(Error::Unsupported { .. })), "{written:?}");
+    let dropped = db.transact(|tx| tx.drop_table("rialto_prepared"));
+    assert!(matches!(dropped, Err(Error::Unsupported { .. })), "{dropped:?}");
+    db.abort_prepared(&"x".repeat(200)).unwrap().wait().unwrap();
+    assert_eq!(numbers(&db), [0; 10]);
+    for (options, expected) in [
+        (Options { logging: Logging::None, ..small() }, "Options::logging none"),
+        (
+            Options { engine: Engine::central(), lock_grain: LockGrain::Page, ..small() },
+            "Options::lock_grain page",
+        ),
+    ] {
+        let db = Database::open_on(FaultyDisk::new(2), options).unwrap();
+        let told = db.begin_with(&for_branches(Durability::Disk)).err().expect("it is refused").to_string();
+        assert!(told.contains(expected), "{told}");
+        db.close().unwrap();
+    }
+    db.close().unwrap();
+}
+
+/// A follower has the prepared transactions of its primary, and takes their locks when it leads.
+#[test]
+fn a_follower_that_leads_has_what_was_prepared() {
+    let (disk, copy) = (MemoryDisk::new(), MemoryDisk::new());
+    let db = Database::open_on(disk.clone(), small()).unwrap();
+    two_columns(&db);
+    adds(&db, Durability::Disk, [1, 2]).unwrap().prepare("before", b"1").unwrap();
+    db.close().unwrap();
+    for name in disk.list().unwrap() {
+        let Ok(file) = disk.open(&name, Open::ReadOnly, Caching::Buffered) else { continue };
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        copy.open(&name, Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
+    }
+    let db = Database::open_on(disk, small()).unwrap();
+    let follower = Follower::open_on(copy, small()).unwrap();
+    assert_eq!(follower.database().prepared(), [], "they are the primary's");
+    adds(&db, Durability::Disk, [3, 4]).unwrap().prepare("after", b"2").unwrap();
+    adds(&db, Durability::Disk, [5, 6]).unwrap().prepare("decided", b"3").unwrap();
+    db.commit_prepared("decided").unwrap().wait().unwrap();
+    let mut cursor = db.log_cursor(Some(follower.point()), u64::MAX).unwrap();
+    while let Some(blocks) = cursor.next_blocks(1 << 20, Duration::ZERO).unwrap() {
+        follower.append(&blocks).unwrap();
+    }
+    // A reader is in the way of the locks that leading takes.
+    let table = follower.database().table("t").unwrap();
+    assert!(follower.wait_redone(follower.received(), Duration::from_secs(60)).unwrap());
+    let mut reader = follower.database().begin().unwrap();
+    reader.get(&table, 3).unwrap().unwrap();
+    let refused = follower.lead(Duration::from_millis(50)).err();
+    assert!(matches!(refused, Some(Error::LockTimeout { .. })), "{refused:?}");
+    reader.abort().unwrap();
+    let led = follower.lead(Duration::from_secs(60)).unwrap();
+    let notes: Vec<(String, Vec<u8>)> = led.prepared().into_iter().map(|one| (one.name, one.note)).collect();
+    assert_eq!(notes, [("after".to_owned(), b"2".to_vec()), ("before".to_owned(), b"1".to_vec())]);
+    for id in [1, 2, 3, 4] {
+        let read = led.begin_with(&probing()).unwrap().get(&table, id);
+        assert!(matches!(read, Err(Error::WouldWait { .. })), "{id}: {read:?}");
+    }
+    led.commit_prepared("before").unwrap().wait().unwrap();
+    led.abort_prepared("after").unwrap().wait().unwrap();
+    assert_eq!(numbers(&led), [0, 1, 1, 0, 0, 1, 1, 0, 0, 0]);
+    follower.close().unwrap();
+    db.close().unwrap();
 }

@@ -8,6 +8,7 @@ use crate::catalog::TableDef;
 use crate::commit::Logging;
 use crate::commit::write_set::Mark;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::inside::InBody;
 use crate::row::{Column, ColumnType};
 use crate::txn::context::Context;
@@ -77,7 +78,9 @@ impl Transaction<'static> {
     fn vote(&mut self, core: &Arc<Core>, name: &str, note: &[u8]) -> Result<usize, Unvoted> {
         let record = self.operate(|context| context.prepared_record(note))?;
         let rows = rows_of(record.len());
-        self.operate(|context| context.reserve_for_decision(deletion_bytes(name, rows)))?;
+        if !fault_injection::is_on("no-room-for-a-decision") {
+            self.operate(|context| context.reserve_for_decision(deletion_bytes(name, rows)))?;
+        }
         let choices = self.context().choices;
         let options = TxOptions {
             durability: Some(choices.durability),
@@ -89,7 +92,10 @@ impl Transaction<'static> {
             context.check_write()?;
             context.unbounded(|context| context.insert_record(name, &record))
         })?;
-        writer.commit()?;
+        match fault_injection::is_on("vote-told-before-it-is-durable") {
+            true => drop(writer.submit()?),
+            false => writer.commit()?,
+        }
         if let Err(error) = self.operate(|context| context.delete_record(name, rows)) {
             let is_left = withdraw(core, name, rows).is_err();
             return Err(Unvoted { error, rows_left: is_left.then_some(rows) });
