@@ -6,8 +6,8 @@
 //!                  may fail            cannot fail (I10)
 //! ```
 //!
-//! A commit over several nodes will have one more state, `Prepared`, between the first two: the transaction has voted,
-//! keeps its locks and what it reserved, and gets its place when all nodes have voted.
+//! A prepared transaction (`txn/prepared`) is between the first two: it has reserved room in the log and keeps its locks,
+//! has passed no barrier, and gets its place with its decision.
 
 use crate::error::Error;
 use crate::ids::Lsn;

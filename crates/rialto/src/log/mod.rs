@@ -84,8 +84,7 @@
 //! same positions of files of the same layout. What its blocks say of durable positions is true of the other log's disk;
 //! what its own disk has is in a record of its own (`follower_record.rs`).
 //!
-//! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
-//! the log carries them like any other. Of a [`PacketKind::Unlogged`] packet the log carries only the place, so that
+//! Of a [`PacketKind::Unlogged`] packet the log carries only the place, so that
 //! places stay dense (I2) and a recovery can tell how many commits are missing. Of a [`PacketKind::Call`] packet it
 //! carries only the last bytes, the call; the bytes before them are the write set, which the owner of the packet
 //! applies to the tables.
@@ -241,10 +240,6 @@ pub struct Patience {
 pub enum PacketKind {
     /// A transaction's commit: its redo records.
     Commit = 1,
-    /// Reserved for two-phase commit: a participant is prepared.
-    Prepare = 2,
-    /// Reserved for two-phase commit: the coordinator's decision.
-    Decide = 3,
     /// A commit of which only the place is kept: what it wrote is not in the log.
     Unlogged = 4,
     /// A commit of which the log holds the call: a procedure's name, version and arguments, to be run again.
@@ -255,8 +250,6 @@ impl PacketKind {
     fn from_byte(byte: u8) -> Option<PacketKind> {
         match byte {
             1 => Some(PacketKind::Commit),
-            2 => Some(PacketKind::Prepare),
-            3 => Some(PacketKind::Decide),
             4 => Some(PacketKind::Unlogged),
             5 => Some(PacketKind::Call),
             _ => None,

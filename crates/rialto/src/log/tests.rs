@@ -117,10 +117,10 @@ fn three_blocks_in_one_group(disk: &Arc<dyn Disk>) -> u64 {
 }
 
 #[test]
-fn the_kinds_for_two_phase_commit_travel_like_any_other() {
+fn packets_of_all_lengths_and_kinds_come_back_in_their_order() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
     let log = Log::create(&disk, DATABASE, &small()).unwrap();
-    let kinds = [PacketKind::Prepare, PacketKind::Commit, PacketKind::Decide];
+    let kinds = [PacketKind::Commit, PacketKind::Unlogged, PacketKind::Commit];
     for (kind, length) in kinds.into_iter().zip([10, 20, 200_000]) {
         let mut slot = log.borrow_packet().unwrap();
         slot.bytes_mut().resize(length, 3);

@@ -387,9 +387,6 @@ impl Context {
 
     /// From now on nothing ends it but a decision: no limit, and no cancel.
     pub(super) fn outlast_limits(&mut self) {
-        if fault_injection::is_on("time-out-ends-a-vote") {
-            return;
-        }
         (self.limit, self.cancellation) = (None, Cancellation::new());
         (self.noted_locks, self.has_limits) = (None, false);
         (self.choices.lock_timeout, self.waits_for_sweep) = (FOR_EVER, true);

@@ -31,6 +31,26 @@ impl Transaction<'static> {
     /// This is one branch's part in a two-phase commit; the decision, and that all branches hear the same, is the
     /// caller's matter.
     ///
+    /// ```
+    /// use rialto::{Database, Result, Table, TxOptions};
+    ///
+    /// /// Takes an amount from an account in one database, and puts it into one in another database.
+    /// fn transfer(from: (&Database, &Table), to: (&Database, &Table), account: i32, amount: i64) -> Result<()> {
+    ///     let may_prepare = TxOptions { may_prepare: true, ..TxOptions::default() };
+    ///     for ((db, table), amount) in [(from, -amount), (to, amount)] {
+    ///         let mut branch = db.begin_with(&may_prepare)?;
+    ///         branch.modify(table, account, |row| row.add(1, amount).map(drop))?;
+    ///         // If one of them fails, the other one is to be aborted: `Database::abort_prepared`.
+    ///         branch.prepare("transfer 17", b"coordinator 1")?;
+    ///     }
+    ///     // Both have voted. Here the coordinator writes its decision down.
+    ///     for db in [from.0, to.0] {
+    ///         db.commit_prepared("transfer 17")?.wait()?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Blocking
     /// The call may wait for room in the log, and waits until the log is durable up to the vote.
     ///
