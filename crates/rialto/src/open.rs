@@ -649,7 +649,6 @@ impl Running {
     fn end_work(&self) {
         let core = &self.core;
         core.storage.shut();
-        core.prepared.close();
         core.locks.shut_down();
         if let Some(queues) = &self.runtime.queues {
             queues.close();
@@ -670,6 +669,7 @@ impl Running {
         if let Some(archiver) = core.commits.log.archiver() {
             archiver.close();
         }
+        core.prepared.close();
         core.contexts.close();
         core.part_contexts.close();
         core.storage.disk_tables.close();

@@ -203,9 +203,9 @@ impl Context {
                     |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
                     |_, _| LockTarget::Table(id),
                 )?;
-                self.note_table(id, wanted);
             }
             if !self.tables.at(slot).is_retired() {
+                self.note_table(id, wanted);
                 return Ok(slot);
             }
             let name = self.tables.at(slot).name().to_owned();

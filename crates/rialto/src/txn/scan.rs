@@ -560,7 +560,11 @@ impl Context {
             match (locked, scan.index, scan.reads) {
                 (RangeLock::Gaps, ..) => guard = Guard::Set,
                 (RangeLock::Keys, WhichIndex::Primary, _) if rows_too => locks = RowLocks::Spanned,
-                (RangeLock::Keys, WhichIndex::Secondary(_), Reads::Entries) => locks = RowLocks::None,
+                // One that may be prepared locks the rows, too: what keeps their entries here would not do so in another
+                // form of locks, which the next opening may have.
+                (RangeLock::Keys, WhichIndex::Secondary(_), Reads::Entries) if self.noted_locks.is_none() => {
+                    locks = RowLocks::None;
+                }
                 (RangeLock::Keys, ..) => {}
             }
         }

@@ -83,8 +83,11 @@ impl NotedLocks {
     }
 
     fn push(&mut self, note: Vec<u8>) {
-        self.is_too_long |= self.bytes.len() + note.len() > NOTES_BYTES_MAX;
-        if !self.is_too_long && !self.known.contains(&note) {
+        if self.is_too_long || self.known.contains(&note) {
+            return;
+        }
+        self.is_too_long = self.bytes.len() + note.len() > NOTES_BYTES_MAX;
+        if !self.is_too_long {
             self.bytes.extend_from_slice(&note);
             self.known.insert(note);
         }

@@ -1,6 +1,7 @@
 //! [`PreparedRecord`]: what a prepared transaction leaves on the disk.
 
 use crate::ids::TableId;
+use crate::log::Durability;
 use crate::row::Value;
 
 /// The system table that has the records, in parts. It is made when a transaction first begins that may be prepared.
@@ -13,11 +14,15 @@ pub(super) const NAME_BYTES_MAX: usize = 200;
 /// The bytes of a record in one row.
 const PART_BYTES: usize = 16 << 10;
 const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 1 + 3 * 4;
+/// The longest note, in bytes.
+pub(super) const NOTE_BYTES_MAX: usize = 1 << 20;
+const HEADER_BYTES: usize = 2 + 3 * 4;
 
 /// A prepared transaction's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PreparedRecord<'a> {
+    /// How durable its commit is.
+    pub durability: Durability,
     /// What the caller wrote beside it.
     pub note: &'a [u8],
     /// Its locks, as [`NotedLocks`](super::NotedLocks) has them.
@@ -29,7 +34,7 @@ pub(super) struct PreparedRecord<'a> {
 impl<'a> PreparedRecord<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let parts = [self.note, self.locks, self.changes];
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![VERSION, u8::from(self.durability == Durability::Disk)];
         for part in parts {
             let length = u32::try_from(part.len()).expect("a packet, and the notes beside it, are shorter");
             bytes.extend_from_slice(&length.to_le_bytes());
@@ -41,17 +46,19 @@ impl<'a> PreparedRecord<'a> {
     /// `None`: the bytes make no sense.
     pub fn decode(bytes: &'a [u8]) -> Option<PreparedRecord<'a>> {
         let (header, mut rest) = bytes.split_at_checked(HEADER_BYTES)?;
-        if header[0] != VERSION {
-            return None;
-        }
+        let durability = match header[..2] {
+            [VERSION, 0] => Durability::Memory,
+            [VERSION, 1] => Durability::Disk,
+            _ => return None,
+        };
         let mut part = |nth: usize| {
-            let at = 1 + 4 * nth;
+            let at = 2 + 4 * nth;
             let length = u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
             let (part, others) = rest.split_at_checked(usize::try_from(length).ok()?)?;
             rest = others;
             Some(part)
         };
-        let record = PreparedRecord { note: part(0)?, locks: part(1)?, changes: part(2)? };
+        let record = PreparedRecord { durability, note: part(0)?, locks: part(1)?, changes: part(2)? };
         rest.is_empty().then_some(record)
     }
 }
@@ -87,7 +94,12 @@ mod tests {
     #[test]
     fn a_record_is_read_back() {
         let changes = vec![7; 3 * PART_BYTES];
-        let record = PreparedRecord { note: b"from afar", locks: b"", changes: &changes };
+        let record = PreparedRecord {
+            durability: Durability::Memory,
+            note: b"from afar",
+            locks: b"",
+            changes: &changes,
+        };
         let bytes = record.encode();
         assert_eq!(PreparedRecord::decode(&bytes), Some(record));
         let rows: Vec<_> = rows("name", &bytes).collect();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::record;
+use crate::account::{Ledger, waits};
 use crate::commit::write_set::Mark;
 use crate::error::{Error, Result};
 use crate::fault_injection;
@@ -25,14 +26,31 @@ pub struct PreparedTransaction {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(crate) struct PreparedTransactions(Mutex<BTreeMap<String, Entry>>);
+pub(crate) struct PreparedTransactions(Mutex<Registry>);
+
+#[derive(Default)]
+struct Registry {
+    state: State,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Those of earlier openings are not taken again yet, or the database follows another one.
+    #[default]
+    NotTaken,
+    Open,
+    Closed,
+}
 
 /// A name that is taken.
 enum Entry {
-    /// Its transaction is being prepared, or being decided.
-    Busy,
+    /// Its transaction is being prepared.
+    Voting,
     /// Its transaction waits for a decision.
     Undecided(Box<Undecided>),
+    /// A call decides it.
+    Deciding { note: Vec<u8> },
 }
 
 /// A transaction that waits for its decision.
@@ -53,47 +71,61 @@ enum Decision {
 }
 
 impl PreparedTransactions {
+    /// Those of earlier openings are there.
+    pub(super) fn open(&self) {
+        self.0.lock().state = State::Open;
+    }
+
     /// Takes a name for a transaction that is being prepared.
     pub(super) fn take_name(&self, name: &str) -> Result<()> {
-        let mut entries = self.0.lock();
-        if entries.contains_key(name) {
+        let mut registry = self.0.lock();
+        if registry.entries.contains_key(name) {
             return Err(Error::PreparedExists { name: name.to_owned() });
         }
-        entries.insert(name.to_owned(), Entry::Busy);
+        registry.entries.insert(name.to_owned(), Entry::Voting);
         Ok(())
     }
 
     /// Gives a name back.
     pub(super) fn forget(&self, name: &str) {
-        self.0.lock().remove(name);
+        self.0.lock().entries.remove(name);
     }
 
     /// From now on the transaction can be decided, unless the database has closed meanwhile.
-    pub(super) fn put(&self, core: &Core, name: &str, undecided: Box<Undecided>) {
-        self.0.lock().insert(name.to_owned(), Entry::Undecided(undecided));
-        if !core.storage.is_open() {
-            self.close();
-        }
+    pub(super) fn put(&self, name: &str, undecided: Box<Undecided>) {
+        let mut registry = self.0.lock();
+        let left = match registry.state {
+            State::Closed => Some(undecided),
+            _ => {
+                registry.entries.insert(name.to_owned(), Entry::Undecided(undecided));
+                None
+            }
+        };
+        drop(registry);
+        left.into_iter().for_each(Undecided::leave_locked);
     }
 
     /// All that have voted and are not decided yet.
     pub fn all(&self) -> Vec<PreparedTransaction> {
-        let entries = self.0.lock();
-        let undecided = entries.iter().filter_map(|(name, entry)| match entry {
-            Entry::Undecided(undecided) => {
-                Some(PreparedTransaction { name: name.clone(), note: undecided.note.clone() })
-            }
-            Entry::Busy => None,
+        let registry = self.0.lock();
+        let undecided = registry.entries.iter().filter_map(|(name, entry)| match entry {
+            Entry::Voting => None,
+            Entry::Undecided(undecided) => Some((name, &undecided.note)),
+            Entry::Deciding { note } => Some((name, note)),
         });
-        undecided.collect()
+        undecided.map(|(name, note)| PreparedTransaction { name: name.clone(), note: note.clone() }).collect()
     }
 
-    /// Ends them without a decision, because the database closes: their records stay.
+    /// Forgets them without a decision: the database has closed, and their records stay. What they have locked stays
+    /// locked for handles that are still there.
     pub fn close(&self) {
-        for (_, entry) in std::mem::take(&mut *self.0.lock()) {
-            if let Entry::Undecided(mut undecided) = entry {
-                undecided.context.abort();
-                undecided.context.give_back();
+        let mut registry = self.0.lock();
+        registry.state = State::Closed;
+        let entries = std::mem::take(&mut registry.entries);
+        drop(registry);
+        for entry in entries.into_values() {
+            if let Entry::Undecided(undecided) = entry {
+                undecided.leave_locked();
             }
         }
     }
@@ -121,29 +153,40 @@ impl PreparedTransactions {
                 Ok(ticket)
             }
             Err(error) => {
-                self.put(core, name, undecided);
+                self.put(name, undecided);
                 Err(error)
             }
         }
     }
 
     fn take(&self, name: &str) -> Result<Box<Undecided>> {
-        let mut entries = self.0.lock();
-        match entries.remove(name) {
-            None => Err(Error::NoSuchPrepared { name: name.to_owned() }),
-            Some(Entry::Busy) => {
-                entries.insert(name.to_owned(), Entry::Busy);
-                Err(Error::PreparedBusy { name: name.to_owned() })
-            }
-            Some(Entry::Undecided(undecided)) => {
-                entries.insert(name.to_owned(), Entry::Busy);
-                Ok(undecided)
-            }
+        let mut registry = self.0.lock();
+        match registry.state {
+            State::NotTaken => return Err(Error::Following),
+            State::Closed => return Err(Error::Closed),
+            State::Open => {}
+        }
+        let Some(entry) = registry.entries.get_mut(name) else {
+            return Err(Error::NoSuchPrepared { name: name.to_owned() });
+        };
+        let Entry::Undecided(undecided) = entry else {
+            return Err(Error::PreparedBusy { name: name.to_owned() });
+        };
+        let deciding = Entry::Deciding { note: undecided.note.clone() };
+        match std::mem::replace(entry, deciding) {
+            Entry::Undecided(undecided) => Ok(undecided),
+            Entry::Voting | Entry::Deciding { .. } => unreachable!("it was looked at"),
         }
     }
 }
 
 impl Undecided {
+    /// Ends it without a decision and without a release of its locks, in a database that is closed: their slot is lent to
+    /// no other owner.
+    fn leave_locked(mut self: Box<Self>) {
+        drop(self.context.owner.take());
+    }
+
     fn decide(&mut self, name: &str, decision: Decision) -> Result<Ticket> {
         let is_commit = decision == Decision::Commit;
         if is_commit && self.is_rolled_back {
@@ -160,6 +203,9 @@ impl Undecided {
         if !is_commit {
             context.delete_record(name, self.rows)?;
         }
+        // The time until now was the coordinator's.
+        context.ledger =
+            Ledger { began: context.began, waits: waits::now(), lock_wait_ns: context.lock_wait_ns };
         let lsn = context.commit_prepared().inspect_err(|_| {
             if !is_commit {
                 context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });

@@ -46,6 +46,17 @@ impl TakenAgain {
     /// [`Error::Corrupt`] for a record that makes no sense; [`Error::Unsupported`] under options that prepared
     /// transactions do not take; the errors of a lock request; [`Error::MemoryLimit`] and those of the disk.
     pub fn take(core: &Arc<Core>, patience: Duration) -> Result<TakenAgain> {
+        let until = core.clock.now() + patience;
+        loop {
+            match TakenAgain::take_once(core, patience) {
+                // It is younger than the transactions that read meanwhile.
+                Err(Error::Deadlock { .. }) if core.clock.now() < until => {}
+                taken => return taken,
+            }
+        }
+    }
+
+    fn take_once(core: &Arc<Core>, patience: Duration) -> Result<TakenAgain> {
         let found = records(core)?;
         if !found.is_empty() {
             check_may_be_prepared(core)?;
@@ -55,7 +66,11 @@ impl TakenAgain {
         for (name, Found { bytes, rows }) in found {
             let senseless = || senseless(&name, "its bytes make no sense");
             let record = PreparedRecord::decode(&bytes).ok_or_else(senseless)?;
-            let options = TxOptions { lock_timeout: Some(patience), ..TxOptions::default() };
+            let options = TxOptions {
+                durability: Some(record.durability),
+                lock_timeout: Some(patience),
+                ..TxOptions::default()
+            };
             let mut transaction = start(core, &options, None)?;
             let done = transaction.operate(|context| context.write_again(&name, &record, rows));
             done.map_err(|error| about(&name, error))?;
@@ -79,8 +94,9 @@ impl TakenAgain {
             // If there is no room now, the decision waits for some.
             let _ = undecided.context.reserve_at_once(more);
             undecided.context.outlast_limits();
-            core.prepared.put(core, &name, Box::new(undecided));
+            core.prepared.put(&name, Box::new(undecided));
         }
+        core.prepared.open();
     }
 }
 
@@ -102,6 +118,10 @@ fn senseless(name: &str, what: &str) -> Error {
 fn about(name: &str, error: Error) -> Error {
     match error {
         Error::Corrupt { what, .. } => senseless(name, &what),
+        Error::LockTimeout { lock, waited_ms } => Error::LockTimeout {
+            lock: format!("{lock}, for the prepared transaction \"{name}\","),
+            waited_ms,
+        },
         other => other,
     }
 }
@@ -151,10 +171,10 @@ impl Context {
             match lock.map_err(|at| senseless(name, &format!("byte {at} of its locks makes no sense")))? {
                 NotedLock::Table(CATALOG_LOCK) => self.lock_catalog_again()?,
                 NotedLock::Table(id) => {
-                    let table = self.core.storage.catalog.by_id(id);
-                    let table =
-                        table.ok_or_else(|| senseless(name, "it has locked a table that is not there"))?;
-                    self.use_table(&table, LockMode::Shared)?;
+                    // Without it, there is nothing that another transaction could change.
+                    if let Some(table) = self.core.storage.catalog.by_id(id) {
+                        self.use_table(&table, LockMode::Shared)?;
+                    }
                 }
                 NotedLock::Key(index, key) => {
                     let (slot, which) = self.index_again(name, index, &mut indexes)?;
@@ -169,6 +189,12 @@ impl Context {
                     let (slot, which) = self.index_again(name, index, &mut indexes)?;
                     let key = match which {
                         WhichIndex::Primary => Some(Key::from(entry)),
+                        WhichIndex::Secondary(_) if self.pages(slot).is_some() => {
+                            return Err(senseless(
+                                name,
+                                "it has locked a row in a page by a secondary index",
+                            ));
+                        }
                         WhichIndex::Secondary(_) => self.primary_key_of(slot, which, entry)?,
                     };
                     // Without one, the transaction's own writes have taken the row's entry away, and locked it.
@@ -206,7 +232,7 @@ impl Context {
 
     fn lock_primary_again(&mut self, slot: u32, key: Key) -> Result<()> {
         self.key = key;
-        self.seek_key(slot, RecordMode::Shared).map(drop)
+        self.seek(slot, RecordMode::Shared).map(drop)
     }
 
     /// The primary key of the row to which a secondary index leads.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::record::{NAME_BYTES_MAX, PREPARED, PREPARED_NAME, PreparedRecord, deletion_bytes, rows_of};
+use super::record::{
+    NAME_BYTES_MAX, NOTE_BYTES_MAX, PREPARED, PREPARED_NAME, PreparedRecord, deletion_bytes, rows_of,
+};
 use super::registry::Undecided;
 use crate::catalog::TableDef;
 use crate::commit::Logging;
-use crate::commit::write_set::Mark;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::inside::InBody;
@@ -56,13 +57,13 @@ impl Transaction<'static> {
     ///
     /// # Errors
     /// [`Error::PreparedExists`] if the name is taken; [`Error::BadDefinition`] for a name that is empty or longer than
-    /// 200 bytes; [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also
+    /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction; [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also
     /// for one with very many locks; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted
     /// then. After [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
     /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {
         let core = self.context().core.clone();
-        if let Err(error) = self.operate(|context| context.check_may_vote(name)) {
+        if let Err(error) = self.operate(|context| context.check_may_vote(name, note)) {
             return self.fail(error);
         }
         if let Err(error) = core.prepared.take_name(name) {
@@ -70,33 +71,39 @@ impl Transaction<'static> {
         }
         match self.vote(&core, name, note) {
             Ok(rows) => {
-                self.put(&core, name, note, (rows, false));
+                self.put(&core, name, note, rows);
                 Ok(())
             }
-            Err(Unvoted { error, rows_left: None }) => {
+            Err(Unvoted { error, rows: None }) => {
                 core.prepared.forget(name);
                 self.fail(error)
             }
-            Err(Unvoted { error, rows_left: Some(rows) }) => {
-                self.context().roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
-                self.put(&core, name, note, (rows, true));
+            Err(Unvoted { error, rows: Some(rows) }) => {
+                self.put(&core, name, note, rows);
+                // If that fails, too, it stays undecided, and is to be aborted later.
+                let _ = core.prepared.abort(&core, name);
                 Err(error)
             }
         }
     }
 
     /// From now on the transaction is known by its name.
-    fn put(&mut self, core: &Core, name: &str, note: &[u8], (rows, is_rolled_back): (usize, bool)) {
+    fn put(&mut self, core: &Core, name: &str, note: &[u8], rows: usize) {
         let mut context = self.context.take().expect("the transaction is open");
         context.savepoints.clear();
+        context.end_statement();
         context.outlast_limits();
-        let undecided = Undecided { note: note.to_vec(), context, rows, is_rolled_back };
-        core.prepared.put(core, name, Box::new(undecided));
+        let undecided = Undecided { note: note.to_vec(), context, rows, is_rolled_back: false };
+        core.prepared.put(name, Box::new(undecided));
     }
 
     /// Makes the record durable, and takes it over. Gives the number of its rows.
     fn vote(&mut self, core: &Arc<Core>, name: &str, note: &[u8]) -> Result<usize, Unvoted> {
-        let record = self.operate(|context| context.prepared_record(note))?;
+        let record = self.operate(|context| {
+            // Before the record is there: no other transaction comes in between.
+            context.use_records()?;
+            context.prepared_record(note)
+        })?;
         let rows = rows_of(record.len());
         if !fault_injection::is_on("no-room-for-a-decision") {
             self.operate(|context| context.reserve_for_decision(deletion_bytes(name, rows)))?;
@@ -116,10 +123,8 @@ impl Transaction<'static> {
             true => drop(writer.submit()?),
             false => writer.commit()?,
         }
-        if let Err(error) = self.operate(|context| context.delete_record(name, rows)) {
-            let is_left = withdraw(core, name, rows).is_err();
-            return Err(Unvoted { error, rows_left: is_left.then_some(rows) });
-        }
+        let taken_over = self.operate(|context| context.delete_record(name, rows));
+        taken_over.map_err(|error| Unvoted { error, rows: Some(rows) })?;
         Ok(rows)
     }
 }
@@ -127,28 +132,18 @@ impl Transaction<'static> {
 /// Why there is no vote.
 struct Unvoted {
     error: Error,
-    /// The rows of its record, if they could not be deleted.
-    rows_left: Option<usize>,
+    /// The rows of its record, if there is one.
+    rows: Option<usize>,
 }
 
 impl From<Error> for Unvoted {
     fn from(error: Error) -> Unvoted {
-        Unvoted { error, rows_left: None }
+        Unvoted { error, rows: None }
     }
 }
 
-/// Deletes the record of a transaction that cannot vote after all.
-fn withdraw(core: &Arc<Core>, name: &str, rows: usize) -> Result<()> {
-    let mut other = start(core, &TxOptions::default(), None)?;
-    other.operate(|context| {
-        context.check_write()?;
-        context.delete_record(name, rows)
-    })?;
-    other.commit()
-}
-
 impl Context {
-    fn check_may_vote(&mut self, name: &str) -> Result<()> {
+    fn check_may_vote(&mut self, name: &str, note: &[u8]) -> Result<()> {
         if InBody::is_inside(self.core.storage.catalog.opening()) {
             return Err(Error::Nested);
         }
@@ -158,6 +153,10 @@ impl Context {
                 "a prepared transaction's name of {} bytes, expected 1 to {NAME_BYTES_MAX}",
                 name.len()
             );
+            return Err(Error::BadDefinition { name: name.to_owned(), reason });
+        }
+        if note.len() > NOTE_BYTES_MAX {
+            let reason = format!("a note of {} bytes, expected at most {NOTE_BYTES_MAX}", note.len());
             return Err(Error::BadDefinition { name: name.to_owned(), reason });
         }
         let refused = match (&self.noted_locks, &self.ddl) {
@@ -175,7 +174,8 @@ impl Context {
         let limit = super::noted_locks::NOTES_BYTES_MAX;
         let locks = self.noted_locks.as_ref().and_then(|noted| noted.bytes());
         let locks = locks.ok_or(Error::WriteSetTooLarge { length: limit + 1, limit })?;
-        Ok(PreparedRecord { note, locks, changes: self.packet_bytes() }.encode())
+        let durability = self.choices.durability;
+        Ok(PreparedRecord { durability, note, locks, changes: self.packet_bytes() }.encode())
     }
 }
 
