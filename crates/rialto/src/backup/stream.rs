@@ -415,6 +415,9 @@ impl<'a> StreamReader<'a> {
             return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
         }
         reader.header = BackupHeader::decode(&reader.payload);
+        if kind == StreamKind::Copy && reader.header.place >= Lsn::MAX {
+            return Err(reader.corrupt(0, "no log has the place of the copy"));
+        }
         reader.seed = seed_of(reader.header.id);
         Ok(reader)
     }
