@@ -285,8 +285,8 @@ fn is_unfinished(disk: &dyn Disk) -> Result<bool, OpenError> {
 
 fn unfinished() -> OpenError {
     let what = format!(
-        "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
-         directory (the same holds for the receipt of a copy)"
+        "\"{RESTORING}\" says that a restore to this directory, or the receipt of a copy, was not completed: do it again, or \
+         use an empty directory"
     );
     OpenError::Unsupported { what }
 }
