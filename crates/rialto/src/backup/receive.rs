@@ -3,8 +3,8 @@
 //! # The crash argument
 //!
 //! It is that of a restore (`restore.rs`), with the same mark, [`RESTORING`](super::RESTORING): the directory is a database once
-//! its home block is there, which is written last, and until then a crash leaves the mark. Another receipt, or a restore,
-//! begins anew over what is left.
+//! its home block is there, which is written last, and until then a crash leaves the mark. Another receipt begins anew over
+//! what is left.
 //!
 //! Here the database keeps its identity. So nothing but the emptiness of the directory keeps files of other times away: every
 //! file that an opening could read has to be made here, or else be missing.
@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
-use super::restore::{RestoreTarget, begin, clear, make_empty};
+use super::restore::{RestoreTarget, begin, clear, is_of_a_restore, make_empty};
 use super::stream::{ReadPart, StreamKind, StreamReader};
 use crate::fault_injection;
 use crate::io::Disk;
@@ -50,15 +50,20 @@ pub struct ReceivedCopy {
 pub(crate) fn receive(from: &mut dyn Read, to: &Arc<dyn Disk>) -> Result<ReceivedCopy, OpenError> {
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
-    make_empty(&**to, &directory, "receive a copy in")?;
+    make_empty(&**to, is_of_a_receipt, &format!("receive a copy in {directory}"))?;
     let mut reader = StreamReader::begin(from, STREAM, StreamKind::Copy)?;
     let received = begin(to, reader.header.database).and_then(|mut target| run(&mut reader, &mut target));
     if received.is_err() {
         // The first error is returned; files that cannot be removed make no database.
-        let _ = clear(&**to);
+        let _ = clear(&**to, is_of_a_receipt);
     }
     drop(lock);
     received
+}
+
+/// Whether a receipt makes a file of this name.
+fn is_of_a_receipt(name: &str) -> bool {
+    is_of_a_restore(name) || ReceivedLog::makes(name)
 }
 
 fn run(reader: &mut StreamReader<'_>, target: &mut RestoreTarget) -> Result<ReceivedCopy, OpenError> {

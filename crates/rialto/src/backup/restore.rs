@@ -39,7 +39,7 @@ use crate::fault_injection;
 use crate::foreign::Progress;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
-use crate::log::{Log, LogOptions, LogPoint, ReceivedLog};
+use crate::log::{Log, LogOptions, LogPoint};
 use crate::recovery::{OpenError, threads_by_default};
 use crate::seed;
 use crate::store::budget::memory_bytes_by_default;
@@ -179,11 +179,11 @@ impl Restore {
 pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
-    make_empty(&*to, &directory, "restore to")?;
+    make_empty(&*to, is_of_a_restore, &format!("restore to {directory}"))?;
     let restored = begin(&to, seed::identifier()).and_then(|mut target| restore.run(&mut target));
     if restored.is_err() {
         // The first error is returned; files that cannot be removed make no database.
-        let _ = clear(&*to);
+        let _ = clear(&*to, is_of_a_restore);
     }
     drop(lock);
     restored
@@ -199,43 +199,45 @@ pub(super) fn begin(to: &Arc<dyn Disk>, database: u128) -> Result<RestoreTarget,
     Ok(RestoreTarget::new(to.clone(), database)?)
 }
 
-/// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes; `doing`
-/// says what is refused.
-pub(super) fn make_empty(to: &dyn Disk, directory: &str, doing: &str) -> Result<(), OpenError> {
+/// Tells by its name whether a file is one that is made before the home file.
+pub(super) type IsMade = fn(&str) -> bool;
+
+/// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes: files that
+/// `is_made` tells. `doing` says what is refused.
+pub(super) fn make_empty(to: &dyn Disk, is_made: IsMade, doing: &str) -> Result<(), OpenError> {
     let names = to.list()?;
     let is_unfinished =
         names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE);
-    match names.iter().find(|name| !(is_unfinished && is_of_a_restore(name))) {
+    match names.iter().find(|name| !(is_unfinished && is_made(name))) {
         None if is_unfinished => {
             // A home file whose removal was not made durable may still exist.
             to.sync_directory()?;
-            Ok(clear(to)?)
+            Ok(clear(to, is_made)?)
         }
         None => Ok(()),
         Some(name) => {
             let what = format!(
-                "cannot {doing} {directory}: it is not empty (it holds \"{name}\"); use an empty or a new directory"
+                "cannot {doing}: it is not empty (it holds \"{name}\"); use an empty or a new directory"
             );
             Err(OpenError::Unsupported { what })
         }
     }
 }
 
-/// Whether a restore, or the receipt of a copy, makes a file of this name.
-fn is_of_a_restore(name: &str) -> bool {
+/// Whether a restore makes a file of this name.
+pub(super) fn is_of_a_restore(name: &str) -> bool {
     [HOME_FILE, NEW_HOME_FILE, RESTORING, PAGE_FILE].contains(&name)
         || name == backup_name(Copy::Ping)
         || Log::makes(name)
-        || ReceivedLog::makes(name)
 }
 
 /// Removes everything that a restore makes: first the home file, which makes it a database, and last the mark that it
 /// is unfinished. Each removal is durable before the next one.
-pub(super) fn clear(to: &dyn Disk) -> Result<(), Error> {
+pub(super) fn clear(to: &dyn Disk, is_made: IsMade) -> Result<(), Error> {
     let (home, rest): (Vec<_>, Vec<_>) = to
         .list()?
         .into_iter()
-        .filter(|name| is_of_a_restore(name) && name != RESTORING)
+        .filter(|name| is_made(name) && name != RESTORING)
         .partition(|name| name == HOME_FILE);
     for names in [home, rest].iter().filter(|names| !names.is_empty()) {
         names.iter().try_for_each(|name| to.remove(name))?;
