@@ -4,9 +4,9 @@
 //!
 //! Both databases are in this process. Between two machines the program sends the blocks, which are plain bytes.
 
-use std::path::Path;
 use std::time::Duration;
 
+use rialto::backup::CopyOptions;
 use rialto::log::LogCursor;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Error, Follower, Options, TableDef};
@@ -20,17 +20,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.create_table(&TableDef::new("events", columns.clone()).with_primary_key(&["id"])).map(drop)
     })?;
 
-    // The follower begins as a copy of the closed database.
-    primary.close()?;
-    copy(&first, &second)?;
-    let primary = Database::open(&first)?;
-    let follower = Follower::open(&second, Options::default())?;
-
     let events = primary.table("events")?;
-    for id in 0..1_000 {
-        primary.transact(|tx| tx.insert(&events, &[Value::Int8(id), Value::Text(format!("event {id}"))]))?;
-    }
-    let mut cursor = primary.log_cursor(Some(follower.point()), u64::MAX)?;
+    let insert = |ids: std::ops::Range<i64>| {
+        ids.into_iter().try_for_each(|id| {
+            let row = [Value::Int8(id), Value::Text(format!("event {id}"))];
+            primary.transact(|tx| tx.insert(&events, &row))
+        })
+    };
+    insert(0..500)?;
+
+    // The follower begins as a copy, which is made while the primary is used. Here it lies in memory on its way.
+    let mut copy = Vec::new();
+    let (report, mut cursor) = primary.copy_to(&mut copy, &CopyOptions::default())?;
+    insert(500..1_000)?;
+    Follower::receive(&second, &mut &copy[..])?;
+    let follower = Follower::open(&second, Options::default())?;
+    println!("a copy of {} bytes, up to place {}", report.bytes, report.point.lsn);
+
+    // The cursor goes on where the copy ends, and has kept the log from there on.
     send_all(&primary, &mut cursor, &follower)?;
 
     // What it has received it redoes in the background; then it can be read there.
@@ -63,15 +70,6 @@ fn send_all(primary: &Database, cursor: &mut LogCursor, follower: &Follower) -> 
         }
         // The primary keeps its log for the cursor up to here.
         cursor.release(follower.point().position);
-    }
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for file in std::fs::read_dir(from)? {
-        let file = file?;
-        std::fs::copy(file.path(), to.join(file.file_name()))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub use moves::MoveOptions;
 pub use prepared_call::PreparedCall;
 
 use crate::account::ProcedureId;
-use crate::backup::{BackupOptions, BackupReport, Destination};
+use crate::backup::{BackupOptions, BackupReport, CopyOptions, CopyReport, Destination};
 use crate::checkpoint::{CheckpointReport, Checkpointing};
 use crate::engine::Runtime;
 use crate::engine::run::{run, wait_backoff};
@@ -452,6 +452,24 @@ impl Database {
     ) -> Result<BackupReport> {
         self.core().commits.check_logged("backup")?;
         self.running.backup(&options.into(), Destination::Stream(out))
+    }
+
+    /// Writes a copy for a follower to a stream, while transactions run: what [`Follower::receive`] makes a directory of. It
+    /// has everything up to a point of the log, and nothing behind it, and some log before it. The cursor that comes with the
+    /// report begins at that point, and keeps the log behind it for the follower ([`CopyOptions::log_bytes_max`]).
+    ///
+    /// A copy is taken as a backup is ([`Database::backup_to`] says what waits for what), as fast as the stream takes it.
+    /// The next [incremental backup](crate::BackupKind::Incremental) has all segments.
+    ///
+    /// # Blocking
+    /// The call waits until the copy is complete.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in a database that follows another one, and with logging transaction or none; else those of
+    /// [`Database::backup_to`]. What was written before the error is of no use.
+    pub fn copy_to(&self, out: &mut dyn Write, options: &CopyOptions<'_>) -> Result<(CopyReport, LogCursor)> {
+        self.core().commits.check_logged("a copy for a follower")?;
+        self.running.copy(options, out)
     }
 
     /// Copies all that has committed so far to the archive ([`Options::archive`]), with the log file that is being

@@ -52,7 +52,7 @@
 //! | call registered procedures | [`Procedure`], [`Action`], [`Database::call`] |
 //! | choose how transactions are assigned to threads | [`Engine`], [`Executors`] |
 //! | handle errors | [`Error`], [`OpenError`] |
-//! | keep a copy that can take over | [`Follower`] |
+//! | keep a copy that can take over | [`Database::copy_to`], [`Follower`] |
 //! | back up and restore | [`Database::backup`], [`backup::Restore`] |
 //! | watch a database | [`Database::metrics`], [`Database::lock_waits`] |
 //!

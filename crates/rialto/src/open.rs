@@ -3,6 +3,7 @@
 mod source;
 
 use crate::Background;
+use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use parking_lot::Mutex;
 
 use self::source::Source;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
-use crate::backup::{BackupOptions, BackupReport, Backups, Destination, Output, RESTORING, Taking};
+use crate::backup::{
+    BackupOptions, BackupReport, Backups, CopyOptions, CopyReport, Destination, Output, RESTORING, Taking,
+};
 use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
@@ -26,7 +29,7 @@ use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{Caching, DirectoryLock, Disk, Open};
 use crate::isolate::{Grains, LockGrain, LockManager, LockOptions};
-use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
+use crate::log::{Archiver, Log, LogCursor, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::recovery::{
@@ -103,6 +106,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
             recover(&disk, &options, &directory, role)?
         }
         false if options.create => create(&disk, &options)?,
+        false if is_unfinished(&*disk)? => return Err(unfinished()),
         false => return Err(OpenError::Missing { directory, what: "a database".to_owned() }),
     };
     if let Some(archive) = &options.archive {
@@ -276,10 +280,23 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     }
 }
 
+/// Whether a restore, or the receipt of a copy, has begun in the directory, and is not known to be complete.
+fn is_unfinished(disk: &dyn Disk) -> Result<bool, OpenError> {
+    Ok(disk.list()?.iter().any(|name| name == RESTORING))
+}
+
+fn unfinished() -> OpenError {
+    let what = format!(
+        "\"{RESTORING}\" says that a restore to this directory, or the receipt of a copy, was not completed: do it again, or \
+         use an empty directory"
+    );
+    OpenError::Unsupported { what }
+}
+
 /// Removes the mark of a restore. A restore writes the home block last, so one that was interrupted after that is
 /// complete.
 fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
-    if disk.list()?.iter().any(|name| name == RESTORING) {
+    if is_unfinished(disk)? {
         disk.remove(RESTORING)?;
         disk.sync_directory()?;
     }
@@ -287,12 +304,8 @@ fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
 }
 
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, OpenError> {
-    if disk.list()?.iter().any(|name| name == RESTORING) {
-        let what = format!(
-            "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
-             directory"
-        );
-        return Err(OpenError::Unsupported { what });
+    if is_unfinished(&**disk)? {
+        return Err(unfinished());
     }
     // A creation makes no file of these names, so an interrupted creation leaves none.
     let older = disk
@@ -504,14 +517,53 @@ impl Running {
     pub fn backup(&self, options: &BackupOptions<'_>, to: Destination<'_>) -> Result<BackupReport> {
         let never = AtomicBool::new(false);
         let cancelled = options.cancelled.unwrap_or(&never);
-        let core = &self.core;
-        check_may_wait(self.core.storage.catalog.opening())?;
-        core.storage.check_open()?;
-        if core.commits.log.is_following() {
-            let what = "a backup of a database that follows another one: take it of that one".to_owned();
+        self.check_source("a backup")?;
+        let mut to = Output::open(to)?;
+        self.take(options, cancelled, None, |taking| self.backups.take(taking, &mut to))
+    }
+
+    /// See [`Database::copy_to`](crate::Database::copy_to).
+    pub fn copy(&self, options: &CopyOptions<'_>, to: &mut dyn Write) -> Result<(CopyReport, LogCursor)> {
+        let never = AtomicBool::new(false);
+        let cancelled = options.cancelled.unwrap_or(&never);
+        self.check_source("a copy")?;
+        if self.options.logging == Logging::Transaction {
+            let what = "a copy for a follower of a database with logging transaction".to_owned();
             return Err(Error::Unsupported { what });
         }
-        let mut to = Output::open(to)?;
+        let (log, bound) = (&self.core.commits.log, self.options.log_bytes_max);
+        let mut to = Output::open(Destination::Stream(to))?;
+        self.take(&options.of_backup(), cancelled, Some(log), |taking| {
+            let report = taking.write_copy(&mut to)?;
+            // Before checkpoints go on, which free log.
+            let grown = log.end_position().saturating_sub(report.point.position.0);
+            let kept = options.log_bytes_max.min(bound / 4).saturating_add(grown).min(bound / 2);
+            let kept = if fault_injection::is_on("copy-keeps-no-log") { 0 } else { kept };
+            let cursor = log.cursor(report.point, kept)?;
+            Ok((report, cursor))
+        })
+    }
+
+    /// Refuses a backup, or a copy, of a database that is closed or follows another one.
+    fn check_source(&self, what: &str) -> Result<()> {
+        check_may_wait(self.core.storage.catalog.opening())?;
+        self.core.storage.check_open()?;
+        if self.core.commits.log.is_following() {
+            let what = format!("{what} of a database that follows another one: take it of that one");
+            return Err(Error::Unsupported { what });
+        }
+        Ok(())
+    }
+
+    /// Runs `take` while no checkpoint runs; `log` is for a copy for a follower.
+    fn take<T>(
+        &self,
+        options: &BackupOptions<'_>,
+        cancelled: &AtomicBool,
+        log: Option<&Arc<Log>>,
+        take: impl FnOnce(&Taking<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let core = &self.core;
         // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
         // background checkpoints are off: it would free log that an archive which these options do not name may still
         // have to take.
@@ -530,8 +582,9 @@ impl Running {
                 note_cut: &note_cut,
                 is_stopped,
                 options,
+                log,
             };
-            self.backups.take(&taking, &mut to)
+            take(&taking)
         })
     }
 

@@ -21,6 +21,9 @@
 //! An *increment* holds the segments that have changed since the last backup: those with the dirty bit; and the pages that
 //! have other images than as of its cut. The bits, and the numbers of these pages, lie in memory, so the first backup of an opening is always a full one, and its report says so.
 //!
+//! A *copy for a follower* (`copy.rs`) is a full backup with the log before its cut, from which a follower's directory is made
+//! (`receive.rs`). The database keeps its identity there, and its log.
+//!
 //! # Invariants kept here
 //!
 //! - A complete backup never holds a transaction that the database may lose: its end frame is written after the log is
@@ -28,10 +31,14 @@
 //!   directory it does not have the name of a backup.
 //! - A failed backup changes nothing: the dirty bits that it cleared are set again.
 //! - A restored directory is a database of its own: see `restore.rs` for its crash argument.
+//! - A directory that a copy was received in has the primary's log up to the cut, byte for byte, and the tables of that point.
+//!   It opens as a follower only: see `receive.rs`.
 //! - **I9** Each frame is checksummed; errors name the file, or the stream, and the offset of the frame.
 
 mod archive;
+mod copy;
 mod progress;
+mod receive;
 mod redo;
 mod restore;
 mod stream;
@@ -44,8 +51,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use self::archive::Archive;
+pub use self::copy::{CopyOptions, CopyReport};
 use self::progress::CopyProgress;
 pub use self::progress::{BytesDone, CopyObserver};
+pub use self::receive::ReceivedCopy;
+pub(crate) use self::receive::receive;
 pub(crate) use self::restore::RESTORING;
 pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
 #[cfg(any(test, feature = "fuzzing"))]

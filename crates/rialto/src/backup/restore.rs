@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::redo::RestoreProgress;
-use super::stream::{BackupHeader, ReadPart, StreamReader};
+use super::stream::{BackupHeader, ReadPart, StreamKind, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup, CopyObserver, CopyProgress};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, HomePages, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
@@ -39,7 +39,7 @@ use crate::fault_injection;
 use crate::foreign::Progress;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
-use crate::log::{Log, LogOptions};
+use crate::log::{Log, LogOptions, LogPoint};
 use crate::recovery::{OpenError, threads_by_default};
 use crate::seed;
 use crate::store::budget::memory_bytes_by_default;
@@ -179,41 +179,45 @@ impl Restore {
 pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
-    make_empty(&*to, &directory)?;
-    let restored = begin(&to).and_then(|mut target| restore.run(&mut target));
+    make_empty(&*to, is_of_a_restore, &format!("restore to {directory}"))?;
+    let restored = begin(&to, seed::identifier()).and_then(|mut target| restore.run(&mut target));
     if restored.is_err() {
         // The first error is returned; files that cannot be removed make no database.
-        let _ = clear(&*to);
+        let _ = clear(&*to, is_of_a_restore);
     }
     drop(lock);
     restored
 }
 
-/// Marks an empty directory as unfinished, durably, and begins the restore.
-fn begin(to: &Arc<dyn Disk>) -> Result<RestoreTarget, OpenError> {
+/// Marks an empty directory as unfinished, durably, and begins the restore of a database of this identity.
+pub(super) fn begin(to: &Arc<dyn Disk>, database: u128) -> Result<RestoreTarget, OpenError> {
     let mark = to.open(RESTORING, Open::Create, Caching::Buffered)?;
     if !fault_injection::is_on("restore-mark-not-durable") {
         mark.sync()?;
         to.sync_directory()?;
     }
-    Ok(RestoreTarget::new(to.clone())?)
+    Ok(RestoreTarget::new(to.clone(), database)?)
 }
 
-/// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes.
-fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
+/// Tells by its name whether a file is one that is made before the home file.
+pub(super) type IsMade = fn(&str) -> bool;
+
+/// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes: files that
+/// `is_made` tells. `doing` says what is refused.
+pub(super) fn make_empty(to: &dyn Disk, is_made: IsMade, doing: &str) -> Result<(), OpenError> {
     let names = to.list()?;
     let is_unfinished =
         names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE);
-    match names.iter().find(|name| !(is_unfinished && is_of_a_restore(name))) {
+    match names.iter().find(|name| !(is_unfinished && is_made(name))) {
         None if is_unfinished => {
             // A home file whose removal was not made durable may still exist.
             to.sync_directory()?;
-            Ok(clear(to)?)
+            Ok(clear(to, is_made)?)
         }
         None => Ok(()),
         Some(name) => {
             let what = format!(
-                "cannot restore to {directory}: it is not empty (it holds \"{name}\"); use an empty or a new directory"
+                "cannot {doing}: it is not empty (it holds \"{name}\"); use an empty or a new directory"
             );
             Err(OpenError::Unsupported { what })
         }
@@ -221,7 +225,7 @@ fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
 }
 
 /// Whether a restore makes a file of this name.
-fn is_of_a_restore(name: &str) -> bool {
+pub(super) fn is_of_a_restore(name: &str) -> bool {
     [HOME_FILE, NEW_HOME_FILE, RESTORING, PAGE_FILE].contains(&name)
         || name == backup_name(Copy::Ping)
         || Log::makes(name)
@@ -229,11 +233,11 @@ fn is_of_a_restore(name: &str) -> bool {
 
 /// Removes everything that a restore makes: first the home file, which makes it a database, and last the mark that it
 /// is unfinished. Each removal is durable before the next one.
-fn clear(to: &dyn Disk) -> Result<(), Error> {
+pub(super) fn clear(to: &dyn Disk, is_made: IsMade) -> Result<(), Error> {
     let (home, rest): (Vec<_>, Vec<_>) = to
         .list()?
         .into_iter()
-        .filter(|name| is_of_a_restore(name) && name != RESTORING)
+        .filter(|name| is_made(name) && name != RESTORING)
         .partition(|name| name == HOME_FILE);
     for names in [home, rest].iter().filter(|names| !names.is_empty()) {
         names.iter().try_for_each(|name| to.remove(name))?;
@@ -258,14 +262,14 @@ pub(super) struct RestoreTarget {
 }
 
 impl RestoreTarget {
-    fn new(disk: Arc<dyn Disk>) -> Result<RestoreTarget, Error> {
+    fn new(disk: Arc<dyn Disk>, database: u128) -> Result<RestoreTarget, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        let (database, sums) = (seed::identifier(), ImageSums::default());
+        let sums = ImageSums::default();
         Ok(RestoreTarget { disk, database, copy, sums, buffer, pages: None })
     }
 
-    fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
+    pub fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
         let used = IMAGE_HEADER_BYTES + bytes.len();
         self.buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(bytes);
         let header = ImageHeader { heap, segment: number, used, sequence: FIRST_CHECKPOINT };
@@ -275,7 +279,7 @@ impl RestoreTarget {
     }
 
     /// A backup with this list of pages follows; what the backups before it have stays if it is an increment.
-    fn put_list(&mut self, list: PageList, is_increment: bool) -> Result<(), Error> {
+    pub fn put_list(&mut self, list: PageList, is_increment: bool) -> Result<(), Error> {
         match &mut self.pages {
             Some(pages) if is_increment && pages.list().page_bytes == list.page_bytes => {
                 pages.follow(list)?
@@ -288,13 +292,31 @@ impl RestoreTarget {
         Ok(())
     }
 
+    /// Adds a page's image, which is in the list that was put.
+    pub fn put_page(&mut self, number: u32, image: &[u8]) -> Result<(), Error> {
+        self.pages.as_mut().expect("a page comes behind the list").put(number, image)
+    }
+
+    /// The pages of the backups, if the last one has a list of them.
+    pub fn pages(&self) -> Option<&RestoredPages> {
+        self.pages.as_ref()
+    }
+
+    /// The bytes of the page file, if it has pages.
+    pub fn page_bytes(&self, pages: Option<HomePages>) -> Result<u64, OpenError> {
+        match pages {
+            Some(_) => Ok(self.disk.open(PAGE_FILE, Open::ReadOnly, Caching::Buffered)?.length()?),
+            None => Ok(0),
+        }
+    }
+
     /// The database has no pages.
     fn remove_pages(&mut self) -> Result<(), Error> {
         self.pages.take().map_or(Ok(()), RestoredPages::remove)
     }
 
     /// Makes the pages of the backups durable, which are as of this place, and gives what a home block says of them.
-    fn publish_pages(&mut self, place: Lsn) -> Result<Option<HomePages>, Error> {
+    pub fn publish_pages(&mut self, place: Lsn) -> Result<Option<HomePages>, Error> {
         let published = self.pages.as_mut().map(RestoredPages::publish).transpose()?;
         Ok(published.map(|pages| HomePages::new(pages, place)))
     }
@@ -310,8 +332,19 @@ impl RestoreTarget {
         self.copy.sync()?;
         let options = LogOptions::of_a_log_that_is_only_made();
         Log::create_at(&self.disk, self.database, &options, place)?.close()?;
+        self.name_home((segments, next_id), LogPoint::beginning_after(place), pages)
+    }
+
+    /// Makes it a database with so many segments and this next identifier, whose log goes on from this point. Everything
+    /// else is on the disk.
+    pub fn name_home(
+        &self,
+        (segments, next_id): (u32, u32),
+        point: LogPoint,
+        pages: Option<HomePages>,
+    ) -> Result<(), Error> {
         let digest = self.digest(segments);
-        let home = RestoredHome { database_id: self.database, segments, next_id, place, digest, pages };
+        let home = RestoredHome { database_id: self.database, segments, next_id, point, digest, pages };
         HomeFile::restore(&*self.disk, &home)?;
         // It is a database now. If this fails, the next opening does it.
         let _ = self.disk.remove(RESTORING).and_then(|()| self.disk.sync_directory());
@@ -334,25 +367,20 @@ impl Restore {
         let Some((_, header)) = &chain.last else {
             return Err(OpenError::Options { what: "a restore without a backup".to_owned() });
         };
-        if let Some(missing) = (0..header.segments).find(|number| !chain.there.contains(number)) {
-            let (file, what) =
-                (chain.name(), format!("the backup lacks segment {missing} of {}", header.segments));
-            return Err(OpenError::Corrupt { file, offset: 0, what });
-        }
-        if let Some(missing) = target.pages.as_ref().and_then(RestoredPages::missing) {
-            let (file, what) = (chain.name(), format!("the backup lacks page {missing}, which its list has"));
-            return Err(OpenError::Corrupt { file, offset: 0, what });
-        }
+        StreamReader::check_whole(
+            &chain.name(),
+            header,
+            &chain.there,
+            target.pages.as_ref(),
+            StreamKind::Backup,
+        )?;
         self.check_not_before(header, &chain.name())?;
         let pages = target.publish_pages(header.place)?;
         let reached = match &self.archive {
             Some(archive) => self.redo(archive, (header, pages), &chain.name(), target)?,
             None => self.backup_alone((header, pages), &chain.name())?,
         };
-        let page_bytes = match reached.pages {
-            Some(_) => target.disk.open(PAGE_FILE, Open::ReadOnly, Caching::Buffered)?.length()?,
-            None => 0,
-        };
+        let page_bytes = target.page_bytes(reached.pages)?;
         let report = RestoreReport {
             from: header.database,
             database: target.database,
@@ -390,7 +418,7 @@ impl Chain {
         progress: &mut CopyProgress<'_>,
     ) -> Result<u64, OpenError> {
         let Backup { name, from, .. } = backup;
-        let mut reader = StreamReader::begin(&mut **from, name)?;
+        let mut reader = StreamReader::begin(&mut **from, name, StreamKind::Backup)?;
         let header = reader.header;
         self.check(name, &header)?;
         if header.base.is_none() {
@@ -407,10 +435,8 @@ impl Chain {
                     self.there.insert(segment.number);
                 }
                 ReadPart::List(list) => target.put_list(list, header.base.is_some())?,
-                ReadPart::Page(page) => {
-                    let pages = target.pages.as_mut().expect("a page comes behind the list");
-                    pages.put(page.number, page.image)?;
-                }
+                ReadPart::Page(page) => target.put_page(page.number, page.image)?,
+                ReadPart::Log(_) => unreachable!("a backup has no log"),
             }
             progress.at(read + reader.position());
         }

@@ -15,6 +15,9 @@
 //!  list of pages (4):      words in all u64, words in the frames before u64, the next words, each u64
 //!  page (5):               number u32, u32 0, the bytes of the page's image from 8 to its end
 //!  end (3), the last:      segments u64, bytes of all frames before this one u64; from version 4 on pages u64
+//!  begin of a copy (6):    as the begin of a backup
+//!  log (7):                a log file's number u64, where it begins in the stream of the log u64, its bytes u64,
+//!                          a position in it u64, the log's bytes from there on
 //! ```
 //!
 //! A backup of a database that has a page file has version 4, others have version 3. Behind its segments it has the list of
@@ -22,20 +25,25 @@
 //! of the list, or in an increment those that have changed. Their images are in the byte order of the machine, as in the
 //! page file.
 //!
+//! A *copy for a follower* (`copy.rs`, `receive.rs`) has the same frames, behind a begin of its own, so neither is taken for the
+//! other. It is always a full one, and has log between its pages and its end: from the beginning of a log file up to the
+//! point that the begin names, without gaps.
+//!
 //! The checksum of a frame covers its number and the backup's identity, so a missing frame, a repeated one, and one of
 //! another backup are detected. Without the end frame nothing is believed.
 
+use std::collections::HashSet;
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
-use crate::log::{LogPoint, LogPosition};
+use crate::log::{LogFileLayout, LogPoint, LogPosition};
 use crate::recovery::OpenError;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
-use crate::store::paged::{LIST_WORDS_MAX, PageList, page_damage};
+use crate::store::paged::{LIST_WORDS_MAX, PageList, RestoredPages, page_damage};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
 /// The newest format of backups, with pages of disk-resident tables. Since 2 a backup has segments only of the tables in its
@@ -52,6 +60,8 @@ const SEGMENT: u32 = 2;
 const END: u32 = 3;
 const LIST: u32 = 4;
 const PAGE: u32 = 5;
+const BEGIN_COPY: u32 = 6;
+const LOG: u32 = 7;
 const BEGIN_BYTES: usize = 104;
 const BEGIN_BYTES_WITHOUT_POINT: usize = 88;
 const END_BYTES: usize = 24;
@@ -60,8 +70,36 @@ const PAYLOAD_MAX: usize = SEGMENT_BYTES;
 /// The words of a list that lie in one frame.
 const WORDS_PER_FRAME: usize = (PAYLOAD_MAX - LIST_HEAD_BYTES) / 8;
 const LIST_HEAD_BYTES: usize = 16;
+const LOG_HEAD_BYTES: usize = 32;
+/// The bytes of log that lie in one frame; blocks may span frames.
+const LOG_BYTES_PER_FRAME: usize = PAYLOAD_MAX / 2;
 /// In an image these bytes are its checksum, which a restore makes anew.
 const PAGE_HEAD_BYTES: usize = 8;
+
+/// What a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamKind {
+    Backup,
+    /// A copy for a follower.
+    Copy,
+}
+
+impl StreamKind {
+    fn begin(self) -> u32 {
+        match self {
+            StreamKind::Backup => BEGIN,
+            StreamKind::Copy => BEGIN_COPY,
+        }
+    }
+
+    /// How errors name it.
+    pub fn noun(self) -> &'static str {
+        match self {
+            StreamKind::Backup => "backup",
+            StreamKind::Copy => "copy",
+        }
+    }
+}
 
 /// The header of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +195,11 @@ pub(super) struct StreamWriter<'a> {
 }
 
 impl<'a> StreamWriter<'a> {
-    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &BackupHeader) -> Result<StreamWriter<'a>> {
+    pub fn begin(
+        (out, name): (&'a mut dyn Write, &'a str),
+        kind: StreamKind,
+        header: &BackupHeader,
+    ) -> Result<StreamWriter<'a>> {
         let mut writer = StreamWriter {
             out,
             name,
@@ -168,7 +210,7 @@ impl<'a> StreamWriter<'a> {
             pages: 0,
             bytes: 0,
         };
-        writer.frame(BEGIN, &[], &header.encode())?;
+        writer.frame(kind.begin(), &[], &header.encode())?;
         writer.seed = seed_of(header.id);
         Ok(writer)
     }
@@ -203,6 +245,21 @@ impl<'a> StreamWriter<'a> {
         head[..4].copy_from_slice(&number.to_le_bytes());
         self.pages += 1;
         self.frame(PAGE, &head, &image[PAGE_HEAD_BYTES..])
+    }
+
+    /// Writes bytes of the log, behind the pages: whole blocks, which begin at this position of a file.
+    pub fn log(&mut self, file: &LogFileLayout, position: LogPosition, bytes: &[u8]) -> Result<()> {
+        let mut at = position.0;
+        for chunk in bytes.chunks(LOG_BYTES_PER_FRAME) {
+            let mut head = [0; LOG_HEAD_BYTES];
+            for (word, number) in head.chunks_exact_mut(8).zip([file.sequence, file.start.0, file.bytes, at])
+            {
+                word.copy_from_slice(&number.to_le_bytes());
+            }
+            self.frame(LOG, &head, chunk)?;
+            at += chunk.len() as u64;
+        }
+        Ok(())
     }
 
     pub fn end(mut self) -> Result<WrittenStream> {
@@ -252,6 +309,15 @@ pub(super) enum ReadPart<'a> {
     /// The list of pages, complete.
     List(PageList),
     Page(ReadPage<'a>),
+    /// In a copy for a follower.
+    Log(ReadLog<'a>),
+}
+
+/// A part of the log that was read.
+pub(super) struct ReadLog<'a> {
+    pub file: LogFileLayout,
+    pub position: LogPosition,
+    pub bytes: &'a [u8],
 }
 
 /// A page that was read, which the list has.
@@ -273,6 +339,7 @@ pub(super) struct ReadSegment<'a> {
 pub(super) struct StreamReader<'a> {
     from: &'a mut dyn Read,
     name: &'a str,
+    kind: StreamKind,
     pub header: BackupHeader,
     seed: u64,
     frames: u64,
@@ -283,6 +350,8 @@ pub(super) struct StreamReader<'a> {
     list: Option<PageList>,
     last_page: Option<u32>,
     pages: u64,
+    /// Whether log has come.
+    has_log: bool,
     /// Where the next frame begins.
     at: u64,
     payload: Vec<u8>,
@@ -292,13 +361,18 @@ impl<'a> StreamReader<'a> {
     /// Reads the first frame.
     ///
     /// # Errors
-    /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format;
-    /// [`OpenError::Io`].
-    pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
+    /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format, and for a
+    /// stream of the other kind; [`OpenError::Io`].
+    pub fn begin(
+        from: &'a mut dyn Read,
+        name: &'a str,
+        kind: StreamKind,
+    ) -> Result<StreamReader<'a>, OpenError> {
         let (header, payload) = (BackupHeader::decode(&[0; BEGIN_BYTES]), Vec::new());
         let mut reader = StreamReader {
             from,
             name,
+            kind,
             header,
             seed: 0,
             frames: 0,
@@ -307,12 +381,22 @@ impl<'a> StreamReader<'a> {
             list: None,
             last_page: None,
             pages: 0,
+            has_log: false,
             at: 0,
             payload,
         };
-        let kind = reader.frame()?;
-        if kind != BEGIN || reader.payload.len() < 4 {
-            return Err(reader.corrupt(0, "expected the begin of a backup, found another frame"));
+        let found = reader.frame()?;
+        let other = match kind {
+            StreamKind::Backup => "a copy for a follower: receive it (Follower::receive)",
+            StreamKind::Copy => "a backup: restore it, or give the stream of Database::copy_to",
+        };
+        if found != kind.begin() && [BEGIN, BEGIN_COPY].contains(&found) {
+            return Err(OpenError::Unsupported { what: format!("\"{name}\" is {other}") });
+        }
+        if found != kind.begin() || reader.payload.len() < 4 {
+            return Err(
+                reader.corrupt(0, &format!("expected the begin of a {}, found another frame", kind.noun()))
+            );
         }
         let version = u32_at(&reader.payload, 0);
         let length = match version {
@@ -320,16 +404,20 @@ impl<'a> StreamReader<'a> {
             VERSION_WITHOUT_POINT => BEGIN_BYTES_WITHOUT_POINT,
             _ => {
                 let what = format!(
-                    "\"{name}\" has backup format {version}, this program reads formats {VERSION_WITHOUT_POINT} to {VERSION}: \
-                     use a matching version"
+                    "\"{name}\" has {} format {version}, this program reads formats {VERSION_WITHOUT_POINT} to {VERSION}: \
+                     use a matching version",
+                    kind.noun()
                 );
                 return Err(OpenError::Unsupported { what });
             }
         };
-        if reader.payload.len() != length {
+        if reader.payload.len() != length || kind == StreamKind::Copy && length != BEGIN_BYTES {
             return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
         }
         reader.header = BackupHeader::decode(&reader.payload);
+        if kind == StreamKind::Copy && reader.header.place >= Lsn::MAX {
+            return Err(reader.corrupt(0, "no log has the place of the copy"));
+        }
         reader.seed = seed_of(reader.header.id);
         Ok(reader)
     }
@@ -374,7 +462,12 @@ impl<'a> StreamReader<'a> {
 
     fn other_frame(&mut self, kind: u32, at: u64) -> Result<Option<ReadPart<'_>>, OpenError> {
         match kind {
-            SEGMENT if self.payload.len() >= 8 && self.list.is_none() && self.words.is_empty() => {
+            SEGMENT
+                if self.payload.len() >= 8
+                    && self.list.is_none()
+                    && self.words.is_empty()
+                    && !self.has_log =>
+            {
                 let (number, heap, length) =
                     (u32_at(&self.payload, 0), u32_at(&self.payload, 4), self.payload.len() - 8);
                 if number >= self.header.segments
@@ -387,7 +480,7 @@ impl<'a> StreamReader<'a> {
                 let heap = (heap != 0).then_some(HeapId(heap));
                 Ok(Some(ReadPart::Segment(ReadSegment { number, heap, bytes: &self.payload[8..] })))
             }
-            PAGE if self.payload.len() >= PAGE_HEAD_BYTES => {
+            PAGE if self.payload.len() >= PAGE_HEAD_BYTES && !self.has_log => {
                 let number = u32_at(&self.payload, 0);
                 let is_listed = self.list.as_ref().is_some_and(|list| {
                     self.payload.len() == list.page_bytes
@@ -404,6 +497,19 @@ impl<'a> StreamReader<'a> {
                 self.pages += 1;
                 Ok(Some(ReadPart::Page(ReadPage { number, image: &self.payload })))
             }
+            LOG if self.kind == StreamKind::Copy
+                && self.payload.len() > LOG_HEAD_BYTES
+                && self.list.is_some() == self.header.has_pages =>
+            {
+                self.has_log = true;
+                let word = |at: usize| u64_at(&self.payload, 8 * at);
+                let (sequence, start, bytes) = (word(0), LogPosition(word(1)), word(2));
+                Ok(Some(ReadPart::Log(ReadLog {
+                    file: LogFileLayout { sequence, start, bytes },
+                    position: LogPosition(word(3)),
+                    bytes: &self.payload[LOG_HEAD_BYTES..],
+                })))
+            }
             END if self.payload.len() == self.end_bytes() => {
                 let found = (u64_at(&self.payload, 0), u64_at(&self.payload, 8));
                 let pages = self.payload.get(16..END_BYTES).map_or(0, |bytes| u64_at(bytes, 0));
@@ -413,6 +519,10 @@ impl<'a> StreamReader<'a> {
                 }
                 if self.header.has_pages && self.list.is_none() {
                     return Err(self.corrupt(at, "the backup ends before its list of pages does"));
+                }
+                if self.kind == StreamKind::Copy {
+                    // What follows on a connection, as the blocks of the log, is left there.
+                    return Ok(None);
                 }
                 let mut more = [0];
                 match self.from.read(&mut more) {
@@ -429,12 +539,31 @@ impl<'a> StreamReader<'a> {
         if self.header.has_pages { END_BYTES } else { END_BYTES_WITHOUT_PAGES }
     }
 
+    /// What is missing of what the header and the list of pages say: a segment which is not among those that came, or a
+    /// page.
+    pub fn check_whole(
+        name: &str,
+        header: &BackupHeader,
+        there: &HashSet<u32>,
+        pages: Option<&RestoredPages>,
+        kind: StreamKind,
+    ) -> Result<(), OpenError> {
+        let noun = kind.noun();
+        let segment = (0..header.segments).find(|number| !there.contains(number));
+        let segment = segment.map(|missing| format!("segment {missing} of {}", header.segments));
+        let page = || pages.and_then(RestoredPages::missing);
+        let missing = segment.or_else(|| page().map(|missing| format!("page {missing}, which its list has")));
+        let Some(missing) = missing else { return Ok(()) };
+        let what = format!("the {noun} lacks {missing}");
+        Err(OpenError::Corrupt { file: name.to_owned(), offset: 0, what })
+    }
+
     /// How many bytes have been read.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    fn corrupt(&self, offset: u64, what: &str) -> OpenError {
+    pub fn corrupt(&self, offset: u64, what: &str) -> OpenError {
         OpenError::Corrupt { file: self.name.to_owned(), offset, what: what.to_owned() }
     }
 
@@ -448,10 +577,10 @@ impl<'a> StreamReader<'a> {
         self.fill(0, &mut header)?;
         if u32_at(&header, 0) != MAGIC {
             let what = match self.frames {
-                0 => "expected a backup, found other bytes",
-                _ => "expected a frame of the backup, found other bytes",
+                0 => format!("expected a {}, found other bytes", self.kind.noun()),
+                _ => format!("expected a frame of the {}, found other bytes", self.kind.noun()),
             };
-            return Err(self.corrupt(self.at, what));
+            return Err(self.corrupt(self.at, &what));
         }
         let length = u32_at(&header, 8) as usize;
         if length > PAYLOAD_MAX {
@@ -471,8 +600,9 @@ impl<'a> StreamReader<'a> {
                 self.at,
                 &format!(
                     "the checksum of frame {} is {expected:016x}, its bytes have {found:016x}: they are damaged, or of \
-                     another backup",
-                    self.frames
+                     another {}",
+                    self.frames,
+                    self.kind.noun()
                 ),
             ));
         }
@@ -487,7 +617,8 @@ impl<'a> StreamReader<'a> {
             match self.from.read(&mut buffer[filled..]) {
                 Ok(0) => {
                     let what = format!(
-                        "the backup is cut: it ends after {} bytes, before its end",
+                        "the {} is cut: it ends after {} bytes, before its end",
+                        self.kind.noun(),
                         self.at + (before + filled) as u64
                     );
                     return Err(self.corrupt(self.at, &what));

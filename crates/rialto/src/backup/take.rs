@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::stream::{BackupHeader, StreamWriter, WrittenStream, write_error};
+use super::stream::{BackupHeader, StreamKind, StreamWriter, WrittenStream, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -17,6 +17,7 @@ use crate::fault_injection;
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
 use crate::io::{Caching, Clock, DirectoryHolder, DirectoryLock, Disk, File, Open, remove_in_steps};
+use crate::log::Log;
 use crate::opening::Opening;
 use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
@@ -76,6 +77,8 @@ pub(crate) struct Taking<'a> {
     /// Whether the database is being closed.
     pub is_stopped: &'a dyn Fn() -> bool,
     pub options: &'a BackupOptions<'a>,
+    /// For a copy for a follower: the log, of which the copy has the part before its cut.
+    pub log: Option<&'a Arc<Log>>,
 }
 
 impl Backups {
@@ -90,11 +93,10 @@ impl Backups {
             .then(|| "no backup was taken since the database was opened".to_owned());
         let segments = taking.source.segments();
         if base.is_none() && !fault_injection::is_on("full-backup-of-changes") {
-            (0..segments.high_water())
-                .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
+            taking.take_all();
         }
         let mut cleared = Cleared::new(segments, Copy::Elsewhere);
-        let WrittenBackup { header, written, cut_held, snapshot_bytes, progress, changed } =
+        let WrittenBackup { header, written, cut_held, snapshot_bytes, progress, changed, .. } =
             taking.write(base, to, &mut cleared)?;
         cleared.keep();
         changed.into_iter().for_each(ChangedPages::forget);
@@ -116,18 +118,30 @@ impl Backups {
 }
 
 /// The written part of a report.
-struct WrittenBackup<'a> {
-    header: BackupHeader,
-    written: WrittenStream,
-    cut_held: Duration,
-    snapshot_bytes: u64,
-    progress: CopyProgress<'a>,
+pub(super) struct WrittenBackup<'a> {
+    pub header: BackupHeader,
+    pub written: WrittenStream,
+    pub cut_held: Duration,
+    pub snapshot_bytes: u64,
+    pub progress: CopyProgress<'a>,
     /// The pages that had changed since the last backup.
-    changed: Option<ChangedPages>,
+    pub changed: Option<ChangedPages>,
+    /// Bytes of log in it.
+    pub log_bytes: u64,
 }
 
 impl<'a> Taking<'a> {
-    fn write(
+    /// The backup is to have all segments.
+    pub(super) fn take_all(&self) {
+        let segments = self.source.segments();
+        (0..segments.high_water()).for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
+    }
+
+    fn kind(&self) -> StreamKind {
+        if self.log.is_some() { StreamKind::Copy } else { StreamKind::Backup }
+    }
+
+    pub(super) fn write(
         &self,
         base: Option<(u128, Lsn)>,
         to: &mut Output<'_>,
@@ -142,9 +156,9 @@ impl<'a> Taking<'a> {
             }
             Output::Stream(out) => {
                 let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(*out, self.opening));
-                let name = "the backup's stream";
-                let written = self.stream(base, &mut out, name, cleared)?;
-                out.flush().map_err(|error| write_error(name, written.written.bytes, &error))?;
+                let name = format!("the {}'s stream", self.kind().noun());
+                let written = self.stream(base, &mut out, &name, cleared)?;
+                out.flush().map_err(|error| write_error(&name, written.written.bytes, &error))?;
                 Ok(written)
             }
         }
@@ -185,7 +199,7 @@ impl<'a> Taking<'a> {
             time_ms: self.clock.calendar_ms(),
             has_pages: pages.is_some(),
         };
-        let mut writer = StreamWriter::begin(out, name, &header)?;
+        let mut writer = StreamWriter::begin((out, name), self.kind(), &header)?;
         let options = self.options;
         let page_bytes = pages.as_ref().map_or(0, PageBackup::bytes);
         let to_copy = || {
@@ -212,8 +226,9 @@ impl<'a> Taking<'a> {
         if !fault_injection::is_on("backup-before-its-clearance") {
             self.source.wait_durable(header.place)?;
         }
-        let written = writer.end()?;
-        Ok(WrittenBackup { header, written, cut_held: cut.held, snapshot_bytes, progress, changed })
+        let log_bytes = self.log.map_or(Ok(0), |log| self.copy_log(log, point, &mut writer))?;
+        let (written, cut_held) = (writer.end()?, cut.held);
+        Ok(WrittenBackup { header, written, cut_held, snapshot_bytes, progress, changed, log_bytes })
     }
 
     /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
@@ -298,7 +313,7 @@ impl<'a> Taking<'a> {
     }
 
     /// Fails if the database closes, or the backup is cancelled.
-    fn check_wanted(&self) -> Result<()> {
+    pub(super) fn check_wanted(&self) -> Result<()> {
         if (self.is_stopped)() {
             return Err(Error::Closed);
         }
@@ -312,17 +327,19 @@ impl<'a> Taking<'a> {
     /// not go on until the log is full. It also fails while a transaction waits for more room than is left before that:
     /// the transaction may need nearly all of it.
     fn check_log(&self, at_begin: u64) -> Result<()> {
+        let noun = self.kind().noun();
         if self.source.log_is_short() {
-            let reason = "a backup keeps checkpoints waiting, and a transaction waits for the room that one would make; the \
-                          backup is given up"
-                .to_owned();
+            let reason = format!(
+                "a {noun} keeps checkpoints waiting, and a transaction waits for the room that one would make; the \
+                 {noun} is given up"
+            );
             return Err(Error::LogFull { reason });
         }
         let used = self.source.log_bytes_used();
         if used > at_begin && used > self.log_bytes_max / 8 * 7 {
             let reason = format!(
-                "a backup keeps checkpoints waiting, and the log has come to {used} of at most {} bytes \
-                 (log_bytes_max); the backup is given up",
+                "a {noun} keeps checkpoints waiting, and the log has come to {used} of at most {} bytes \
+                 (log_bytes_max); the {noun} is given up",
                 self.log_bytes_max
             );
             return Err(Error::LogFull { reason });

@@ -462,8 +462,8 @@ pub struct RestoredHome {
     pub segments: u32,
     /// See [`HomeBlock::next_id`].
     pub next_id: u32,
-    /// The last place that the copy holds; it holds all before it too.
-    pub place: Lsn,
+    /// The point of its log from which on redo begins. The copy holds everything before it, and nothing behind it.
+    pub point: LogPoint,
     /// See [`HomeBlock::digest`].
     pub digest: u64,
     /// See [`HomeBlock::pages`].
@@ -496,10 +496,11 @@ impl HomeFile {
         )
     }
 
-    /// Makes the home file of a restored database, whose first copy holds everything up to a place. Else as
+    /// Makes the home file of a restored database, whose first copy holds everything up to a point of its log. Else as
     /// [`HomeFile::create`].
     pub fn restore(disk: &dyn Disk, restored: &RestoredHome) -> DiskResult<HomeFile> {
-        let RestoredHome { database_id, segments, next_id, place, digest, pages } = *restored;
+        let RestoredHome { database_id, segments, next_id, point, digest, pages } = *restored;
+        let place = point.lsn;
         HomeFile::make(
             disk,
             HomeBlock {
@@ -511,7 +512,7 @@ impl HomeFile {
                 next_id,
                 sweep: 0,
                 clearance: place,
-                point: Some(LogPoint::beginning_after(place)),
+                point: Some(point),
                 transaction_consistent: true,
                 logged: true,
                 names_held: true,

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use self::redoing::Redoing;
 use super::Database;
+use crate::backup::{self, ReceivedCopy};
 use crate::commit::Logging;
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
@@ -35,8 +36,8 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
 /// [`Database::log_cursor`]), keeps them on its own disk, byte for byte, and redoes their transactions on its own tables.
 /// Meanwhile the tables can be read, and in the end it can [take over](Follower::lead).
 ///
-/// The directory is a copy of the primary's, made while that was closed; it keeps the primary's identity. Opening it
-/// appends nothing to its log.
+/// The directory is made of a copy of the primary ([`Database::copy_to`], [`Follower::receive`]), or is a copy of the closed
+/// primary's directory; it keeps the primary's identity. Opening it appends nothing to its log.
 ///
 /// Three positions tell how far it is, each as the place of a transaction: [`received`](Follower::received) is in memory
 /// that outlives its process, [`on_disk`](Follower::on_disk) on its disk, [`redone`](Follower::redone) in its tables.
@@ -47,6 +48,35 @@ pub struct Follower {
 }
 
 impl Follower {
+    /// Makes a follower's directory of what [`Database::copy_to`] has written. The directory is created if it is missing, and
+    /// otherwise has to be empty; it may have what an interrupted receipt has left. Of the stream it reads the copy, and nothing
+    /// behind it.
+    ///
+    /// Only [`Follower::open`] opens the directory, until the follower has [led](Follower::lead). An interrupted receipt leaves a
+    /// directory that nothing opens.
+    ///
+    /// # Blocking
+    /// The call returns when everything is on the disk.
+    ///
+    /// # Errors
+    /// [`OpenError::Unsupported`] if the directory is not empty, or the stream is a backup or of another version;
+    /// [`OpenError::Corrupt`], with the offset, for a stream that is damaged or cut, or is no copy; [`OpenError::Locked`];
+    /// [`OpenError::Io`], also of `from`, and if the disk is full. After an error the directory is empty again, if its files
+    /// can be removed.
+    pub fn receive(path: impl AsRef<Path>, from: &mut dyn Read) -> Result<ReceivedCopy, OpenError> {
+        let path = path.as_ref();
+        let failed = |error| OpenError::directory(&path.display().to_string(), &error);
+        Follower::receive_on(FileDisk::create(path).map_err(failed)?, from)
+    }
+
+    /// As [`Follower::receive`], on any disk.
+    ///
+    /// # Errors
+    /// As [`Follower::receive`].
+    pub fn receive_on(disk: Arc<dyn Disk>, from: &mut dyn Read) -> Result<ReceivedCopy, OpenError> {
+        backup::receive(from, &disk)
+    }
+
     /// Opens a directory as a follower. From then on it can only be opened as one, until it has [led](Follower::lead).
     ///
     /// The options are those of any database, but for [`Options::logging`], which is value or action, and

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::archive::Archiver;
+use super::block::BLOCK_MAX;
 use super::subscriptions::{Subscription, Subscriptions};
-use super::{LogOptions, PAGE, block};
+use super::{LogFileLayout, LogOptions, LogPoint, PAGE, block};
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
 use crate::log::log_file::{LogFile, header};
 use crate::{Error, Lsn, Result, fault_injection};
@@ -301,6 +302,14 @@ impl FileTable {
     /// For a follower: makes the next log file as another log has it, with room for so many bytes of the stream.
     pub(super) fn prepare_as(&self, capacity: u64) -> Result<()> {
         self.prepare_next(Some(capacity), self.bytes_max, false)
+    }
+
+    /// For a copy that is received: makes the next log file as another log has it; the first one may be any.
+    pub(super) fn prepare_at(&self, layout: &LogFileLayout) -> Result<Arc<LogFile>> {
+        let _one = self.clock.lock(&self.preparing);
+        let file = self.make(layout.sequence, layout.start.0, layout.bytes, None, false)?;
+        self.inner.lock().files.push_back(file.clone());
+        Ok(file)
     }
 
     fn prepare_within(&self, bytes_max: u64, may_be_short: bool) -> Result<()> {
@@ -612,6 +621,22 @@ impl FileTable {
     /// The place of the first packet that begins in the oldest file, if that is known.
     pub(super) fn oldest_place(&self) -> Option<Lsn> {
         self.inner.lock().files.front().and_then(|oldest| oldest.first())
+    }
+
+    /// The file at whose beginning a recovery begins to read that goes on behind this point; at least one block of it lies
+    /// whole in pages before the point.
+    pub(super) fn start_before(&self, point: &LogPoint) -> Option<Arc<LogFile>> {
+        let inner = self.inner.lock();
+        let begins = |file: &Arc<LogFile>| {
+            file.start < point.position.0 && file.first().is_some_and(|first| first <= point.lsn.next())
+        };
+        let newest = inner.files.iter().rposition(begins)?;
+        // Its first block may end behind the last whole page. Then nothing of the file was on the disk at the point, and the file
+        // before it has not been freed.
+        let is_near = point.position.0 - inner.files[newest].start < (BLOCK_MAX + PAGE) as u64;
+        let back = usize::from(is_near && !fault_injection::is_on("copy-begins-in-its-last-page"));
+        let earlier = newest.checked_sub(back).filter(|&earlier| begins(&inner.files[earlier]));
+        Some(inner.files[earlier.unwrap_or(newest)].clone())
     }
 
     /// Opens a file of the log to read it.

@@ -27,7 +27,7 @@ use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 use crate::{Error, Result};
 
 pub(super) const FOLLOWER_RECORD: &str = "log-follower";
-const UNFINISHED: &str = "log-follower-unfinished";
+pub(super) const UNFINISHED: &str = "log-follower-unfinished";
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOFO");
 const RECORD: usize = 2 * PAGE;
 const CHECKSUM_AT: usize = 40;

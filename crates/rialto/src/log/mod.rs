@@ -96,6 +96,7 @@
 
 mod appended_packets;
 pub(crate) mod archive;
+mod before;
 mod block;
 mod commit_lock;
 mod cursor;
@@ -119,6 +120,7 @@ mod overlap;
 mod packet;
 mod queue;
 mod reader;
+mod received;
 mod ring;
 mod subscriptions;
 mod sync;
@@ -150,6 +152,7 @@ pub(crate) use packet::{PacketHome, PoolOwner};
 pub(crate) use reader::witness::Witness;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub(crate) use reader::{ReadUntil, read_archive, recover_through};
+pub(crate) use received::ReceivedLog;
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
 pub(crate) use wakers::{Listener, Listens, RegisteredListener};
@@ -307,6 +310,8 @@ pub struct LogOptions {
 impl LogOptions {
     /// The largest number of packet slots.
     pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
+    /// No log of a database has longer files.
+    pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
     /// Bytes of the ring where nothing else is said.
     pub(crate) const RING_BYTES: usize = 16 << 20;
     /// The bounds of [`ring_bytes`](LogOptions::ring_bytes).
@@ -345,7 +350,7 @@ impl Default for LogOptions {
         LogOptions {
             group_commit: GroupCommitOptions::default(),
             first_file_bytes: 4 << 20,
-            file_bytes: 64 << 20,
+            file_bytes: LogOptions::FILE_BYTES_MAX,
             bytes_max: u64::MAX,
             spare_files_max: 4,
             ring_bytes: LogOptions::RING_BYTES,

@@ -9,7 +9,7 @@ fn frames() -> Vec<Frame> {
         BackupHeader { id: 7, segments: 1, has_pages: true, ..BackupHeader::decode(&[0; BEGIN_BYTES]) };
     let header = BackupHeader { point: Some(LogPoint::beginning_after(Lsn::ZERO)), ..header };
     let mut out = Vec::new();
-    let mut writer = StreamWriter::begin(&mut out, "", &header).unwrap();
+    let mut writer = StreamWriter::begin((&mut out, ""), StreamKind::Backup, &header).unwrap();
     writer.segment(0, None, &[]).unwrap();
     // 4 KiB pages, no tables, pages 0 to 3.
     writer.list(&PageList::of_words(&[4_096, 0, 4, 0b1111]).unwrap()).unwrap();
@@ -38,7 +38,8 @@ fn read(mut frames: Vec<Frame>, counts_right: bool) -> Result<(u64, u64), String
     }
     let stream = forge(&frames);
     let mut from = &stream[..];
-    let mut reader = StreamReader::begin(&mut from, "s").map_err(|error| error.to_string())?;
+    let mut reader =
+        StreamReader::begin(&mut from, "s", StreamKind::Backup).map_err(|error| error.to_string())?;
     let (mut segments, mut pages) = (0, 0);
     loop {
         match reader.next() {
@@ -48,6 +49,7 @@ fn read(mut frames: Vec<Frame>, counts_right: bool) -> Result<(u64, u64), String
                 assert_eq!(page.image[8..], image(page.number)[8..]);
                 pages += 1;
             }
+            Ok(Some(ReadPart::Log(_))) => panic!("a backup has no log"),
             Ok(None) => return Ok((segments, pages)),
             Err(OpenError::Corrupt { file, offset, what }) => {
                 assert!(file == "s" && offset <= stream.len() as u64);
@@ -102,13 +104,13 @@ fn a_long_list_is_read_in_parts() {
     let header = BackupHeader { id: 7, has_pages: true, ..BackupHeader::decode(&[0; BEGIN_BYTES]) };
     let header = BackupHeader { point: Some(LogPoint::beginning_after(Lsn::ZERO)), ..header };
     let mut out = Vec::new();
-    let mut writer = StreamWriter::begin(&mut out, "", &header).unwrap();
+    let mut writer = StreamWriter::begin((&mut out, ""), StreamKind::Backup, &header).unwrap();
     writer.list(&list).unwrap();
     writer.end().unwrap();
     let frames = frames_of(&out);
     assert_eq!(frames.len(), 5);
     let mut from = &out[..];
-    let mut reader = StreamReader::begin(&mut from, "s").unwrap();
+    let mut reader = StreamReader::begin(&mut from, "s", StreamKind::Backup).unwrap();
     let Ok(Some(ReadPart::List(found))) = reader.next() else { panic!("a list") };
     assert_eq!(found, list);
     assert!(matches!(reader.next(), Ok(None)));
@@ -118,7 +120,7 @@ fn a_long_list_is_read_in_parts() {
         frames.swap(from, to);
         let stream = forge(&frames);
         let mut from = &stream[..];
-        let mut reader = StreamReader::begin(&mut from, "s").unwrap();
+        let mut reader = StreamReader::begin(&mut from, "s", StreamKind::Backup).unwrap();
         assert!(matches!(reader.next(), Err(OpenError::Corrupt { .. })));
     }
 }

@@ -1,5 +1,7 @@
 //! Followers of databases that do whatever a log can have, on disks that crash at any step.
 
+mod copies;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -90,8 +90,8 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
                 if disk.list().unwrap().contains(&"restore-unfinished".to_owned()) {
                     assert_eq!(
                         error.to_string(),
-                        "\"restore-unfinished\" says that a restore to this directory was not completed: restore to it \
-                         again, or use an empty directory"
+                        "\"restore-unfinished\" says that a restore to this directory, or the receipt of a copy, was not \
+                         completed: do it again, or use an empty directory"
                     );
                 }
             }
