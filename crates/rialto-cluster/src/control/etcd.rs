@@ -235,9 +235,7 @@ impl Shared {
             let index = (first + asked) % count;
             let share = until.saturating_duration_since(Instant::now()) / (count - asked) as u32;
             match self.ask_for(index, request.clone(), share).await {
-                Ok(Answer::Swapped(Swapped::Lost))
-                    if !told.is_empty() && !rialto::fault_injection::is_on("etcd-swap-lost-to-itself") =>
-                {
+                Ok(Answer::Swapped(Swapped::Lost)) if !told.is_empty() => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Err(ControlError::Unavailable(format!(
                         "{told}; {} answers that the key has changed, perhaps by the same request",
