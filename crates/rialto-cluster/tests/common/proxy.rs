@@ -103,6 +103,10 @@ impl Shared {
                 }
                 std::thread::sleep(Duration::from_millis(1));
             };
+            // A connection that was made while all others were cut.
+            if passes == Passes::Cut {
+                break;
+            }
             let passes = passes == Passes::Both || passes == Passes::ToServer && way == Way::ToServer;
             if passes && to.write_all(&bytes[..count]).is_err() {
                 break;
