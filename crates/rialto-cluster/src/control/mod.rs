@@ -1,7 +1,21 @@
 //! The *control store*: a small store of keys and values that all nodes see, with compare-and-swap. It keeps the
 //! configurations of partitions. No transaction waits for it.
+//!
+//! - [`ControlStore`] is the seam: what the rest of the cluster knows of it. No key is ever deleted.
+//! - [`MemoryStore`] is for tests: it has the faults that a test chooses.
+//! - `EtcdStore` keeps the keys in etcd (the feature `etcd`).
+//!
+//! Both run the same tests (`tests/control/conformance.rs`).
 
 use std::fmt;
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod memory;
+
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
+pub use memory::{Access, Backup, MemoryStore, SwapFault};
 
 /// The number of the write that gave a key its value. A later write of the same key has a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

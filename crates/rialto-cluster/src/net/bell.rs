@@ -1,0 +1,50 @@
+//! A bell: what a thread that sleeps in `poll` is woken by.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// A bell for one sleeping thread. A ring while the thread is awake is not lost.
+pub(super) struct Bell {
+    event: OwnedFd,
+}
+
+/// What has ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// The bell has rung, or the time is over.
+    Bell,
+    /// The socket has bytes, or has ended.
+    Socket,
+}
+
+impl Bell {
+    pub(super) fn new() -> std::io::Result<Bell> {
+        Ok(Bell { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    pub(super) fn ring(&self) {
+        // It fails only if the bell has rung 2^64 times without being heard.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Sleeps until the bell rings, or until bytes are in the socket; without an end if no time is given.
+    pub(super) fn sleep(&self, socket: Option<BorrowedFd<'_>>, at_most: Option<Duration>) -> Woken {
+        let event = PollFd::new(&self.event, PollFlags::IN);
+        let other = socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP));
+        let mut both = [event.clone(), other.unwrap_or(event)];
+        let time = at_most.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        // An interrupted sleep is as one whose bell has rung: its caller looks again.
+        let _ = poll(&mut both, time.as_ref());
+        let has_rung = !both[0].revents().is_empty();
+        if has_rung {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.event, &mut count);
+        }
+        if socket.is_some() && !both[1].revents().is_empty() { Woken::Socket } else { Woken::Bell }
+    }
+}
