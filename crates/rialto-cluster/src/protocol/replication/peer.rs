@@ -1,0 +1,88 @@
+//! [`Peer`]: another replica, as the primary sees it.
+
+use rialto::log::LogPoint;
+
+use super::common::later;
+use super::configuration::Member;
+use super::event::At;
+use super::message::{Fitness, Stream};
+use super::options::ReplicationOptions;
+use super::promise::Promise;
+use crate::protocol::Moment;
+
+/// Another replica, as the primary sees it, in one life.
+///
+/// An acknowledgement counts only in the stream that the peer has now: the replica takes a stream only where its log's end
+/// lies on the primary's log, so what it then has is the primary's.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub member: Member,
+    pub promise: Promise,
+    pub fitness: Fitness,
+    pub stream: Option<Stream>,
+    /// What it has in memory, once it has taken the stream.
+    pub acknowledged: Option<LogPoint>,
+    /// What it has on its disk, once it has taken the stream.
+    pub on_disk: Option<LogPoint>,
+    /// What was sent.
+    pub sent: LogPoint,
+    progress_at: Moment,
+    pub next_stream: Moment,
+}
+
+impl Peer {
+    pub fn new(member: Member, beginning: LogPoint) -> Peer {
+        Peer {
+            member,
+            promise: Promise::none(),
+            fitness: Fitness::Fit,
+            stream: None,
+            acknowledged: None,
+            on_disk: None,
+            sent: beginning,
+            progress_at: Moment::ZERO,
+            next_stream: Moment::ZERO,
+        }
+    }
+
+    /// A stream begins where the replica's log ends.
+    pub fn begin(&mut self, stream: Stream, end: LogPoint, next: Moment) {
+        (self.stream, self.sent, self.next_stream) = (Some(stream), end, next);
+        (self.acknowledged, self.on_disk) = (None, None);
+    }
+
+    /// The stream has come to nothing.
+    pub fn end_stream(&mut self) {
+        (self.stream, self.acknowledged, self.on_disk) = (None, None, None);
+    }
+
+    /// The replica has everything up to here, in its stream.
+    pub fn acknowledge(&mut self, received: LogPoint, on_disk: LogPoint, now: Moment) {
+        if self.acknowledged.is_none_or(|before| received.position > before.position) {
+            self.acknowledged = Some(received);
+            self.progress_at = now;
+        }
+        self.on_disk = Some(self.on_disk.map_or(on_disk, |before| later(before, on_disk)));
+        self.sent = later(self.sent, received);
+    }
+
+    /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
+    pub fn to_send(&mut self, at: At, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
+        let (stream, acknowledged) = (self.stream?, self.acknowledged?);
+        let end = at.log.received;
+        let is_lost =
+            acknowledged.position < self.sent.position && at.now >= self.progress_at + options.retry;
+        let begin = match is_lost {
+            true => acknowledged,
+            false => self.sent,
+        };
+        if begin.position >= end.position {
+            return None;
+        }
+        if is_lost || acknowledged == self.sent {
+            self.progress_at = at.now;
+        }
+        self.sent = end;
+        Some((stream, begin))
+    }
+}
