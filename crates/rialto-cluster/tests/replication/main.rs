@@ -74,8 +74,20 @@ fn fault(world: &mut World) {
     }
 }
 
+/// Names the run that fails: with it as `RIALTO_SEED` it is the first.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the run that failed: RIALTO_SEED={}", self.0);
+        }
+    }
+}
+
 /// One run.
 fn run(seed: u64, tally: &mut Tally) {
+    let _named = Named(seed);
     let mut world = World::new(seed);
     let bad = world.random.chance(2, 3);
     if bad {

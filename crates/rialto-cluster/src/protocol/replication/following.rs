@@ -131,6 +131,9 @@ impl Following {
 
     /// Does what time, the log's positions and the known configuration allow.
     pub fn advance(&mut self, common: &mut Common, at: At) {
+        if let Some(forcing) = &mut self.forcing {
+            return forcing.advance(common, at);
+        }
         let Some(known) = common.known.clone() else { return common.want_read(at.now) };
         let is_current = common.current().is_some();
         if !is_current || at.now >= self.heard_at + common.options.promise {
@@ -138,9 +141,6 @@ impl Following {
         }
         if self.told.is_none_or(|told| told != (self.stream, at.log.received)) || at.now >= self.next_status {
             self.status(common, at, None);
-        }
-        if let Some(forcing) = &mut self.forcing {
-            return forcing.advance(common, at);
         }
         if !is_current || common.store.open_swap().is_some() || common.fitness == Fitness::Unfit {
             return;

@@ -9,7 +9,7 @@ use super::configuration::{Configuration, Known, Member};
 use super::event::{At, Effect};
 use super::message::{Fitness, Message, Stream};
 use super::options::Unprotected;
-use super::peer::Peer;
+use super::peer::{Peer, PeerLog};
 use super::promise::Asked;
 use crate::protocol::{Epoch, Moment, NodeId};
 
@@ -192,9 +192,13 @@ impl Leading {
     pub fn cannot_ship(&mut self, common: &mut Common, to: NodeId, stream: Stream) {
         let is_meant = |peer: &&mut Peer| peer.member.node == to && peer.stream == Some(stream);
         if let Some(peer) = self.peers.iter_mut().find(is_meant) {
-            let (life, end) = (peer.member.life, peer.acknowledged.unwrap_or(peer.sent));
-            peer.end_stream();
-            common.send(to, Some(life), Message::StartOver { stream, end });
+            let (member, end) = (peer.member, peer.acknowledged.unwrap_or(peer.sent));
+            peer.cannot_follow();
+            // One that is in sync, or may be by an open swap, has answers that are to stay. It is dropped first.
+            let Some(known) = &common.known else { return };
+            if in_force(common, &known.configuration).all(|configuration| !configuration.is_in_sync(member)) {
+                common.send(to, Some(member.life), Message::StartOver { stream, end });
+            }
         }
     }
 
@@ -308,6 +312,7 @@ impl Leading {
             peer.is_some_and(|peer| {
                 peer.member.life != member.life
                     || peer.fitness == Fitness::Unfit
+                    || peer.log == PeerLog::CannotFollow
                     || peer.promise.is_silent(at.now, &common.options)
             })
         };

@@ -10,6 +10,15 @@ use super::options::ReplicationOptions;
 use super::promise::Promise;
 use crate::protocol::Moment;
 
+/// Whether blocks of the primary's log can follow what a replica has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerLog {
+    /// As far as is known.
+    CanFollow,
+    /// The primary's log has gone another way, or is not there any more at that place.
+    CannotFollow,
+}
+
 /// Another replica, as the primary sees it, in one life.
 ///
 /// An acknowledgement counts only in the stream that the peer has now: the replica takes a stream only where its log's end
@@ -19,6 +28,7 @@ pub(super) struct Peer {
     pub member: Member,
     pub promise: Promise,
     pub fitness: Fitness,
+    pub log: PeerLog,
     pub stream: Option<Stream>,
     /// What it has in memory, once it has taken the stream.
     pub acknowledged: Option<LogPoint>,
@@ -36,6 +46,7 @@ impl Peer {
             member,
             promise: Promise::none(),
             fitness: Fitness::Fit,
+            log: PeerLog::CanFollow,
             stream: None,
             acknowledged: None,
             on_disk: None,
@@ -51,8 +62,9 @@ impl Peer {
         (self.acknowledged, self.on_disk) = (None, None);
     }
 
-    /// The stream has come to nothing.
-    pub fn end_stream(&mut self) {
+    /// The stream cannot go on, or not begin.
+    pub fn cannot_follow(&mut self) {
+        self.log = PeerLog::CannotFollow;
         (self.stream, self.acknowledged, self.on_disk) = (None, None, None);
     }
 
@@ -62,6 +74,7 @@ impl Peer {
             self.acknowledged = Some(received);
             self.progress_at = now;
         }
+        self.log = PeerLog::CanFollow;
         self.on_disk = Some(self.on_disk.map_or(on_disk, |before| later(before, on_disk)));
         self.sent = later(self.sent, received);
     }

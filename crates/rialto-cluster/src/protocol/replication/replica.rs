@@ -192,8 +192,7 @@ impl Replica {
         if !is_for_me {
             return;
         }
-        let before = self.common.saved.epoch;
-        if epoch < before {
+        if epoch < self.common.saved.epoch {
             if !matches!(message, Message::Newer { .. }) {
                 let known = self.common.current().cloned();
                 self.common.send(from.node, None, Message::Newer { known });
@@ -203,7 +202,7 @@ impl Replica {
         self.common.raise(epoch);
         match &message {
             Message::Heartbeat { known, .. } | Message::Newer { known: Some(known) } => {
-                self.learn(at, known, before);
+                self.learn(at, known);
             }
             _ => {}
         }
@@ -248,13 +247,12 @@ impl Replica {
         }
     }
 
-    /// Takes a configuration that another replica knows. One of a higher epoch than was seen may be of another store: then an
-    /// operator has used force.
-    fn learn(&mut self, at: At, found: &Known, seen: Epoch) {
+    /// Takes a configuration that another replica knows. It was in force, so one of another store that is newer was put there by
+    /// force.
+    fn learn(&mut self, at: At, found: &Known) {
         let epoch = found.configuration.epoch;
         let is_newer = self.common.known.as_ref().is_none_or(|known| epoch > known.configuration.epoch);
-        let is_same_store = self.common.saved.store.is_none_or(|store| store == found.store);
-        if is_newer && epoch >= self.common.saved.epoch && (is_same_store || epoch > seen) {
+        if is_newer && epoch >= self.common.saved.epoch {
             self.adopt(at, found.clone());
         }
     }
