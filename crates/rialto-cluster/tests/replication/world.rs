@@ -34,6 +34,7 @@ struct Running {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     Follows,
+    BeginsToLead,
     Leads,
     Drains,
 }
@@ -49,6 +50,8 @@ pub struct Node {
     pub log: ModelLog,
     kernel: Kernel,
     bound: usize,
+    /// The log before this is not there any more to be shipped.
+    trimmed: usize,
     running: Vec<Running>,
     pub log_stopped: bool,
     paused_until: u64,
@@ -190,6 +193,7 @@ impl World {
                 log: ModelLog::default(),
                 kernel: Kernel::Follows,
                 bound: 0,
+                trimmed: 0,
                 running: Vec::new(),
                 log_stopped: false,
                 paused_until: 0,
@@ -262,6 +266,7 @@ impl World {
         let this = &mut self.nodes[node];
         let on_disk = this.log.on_disk;
         this.log.cut(on_disk);
+        this.trimmed = this.trimmed.min(on_disk);
         (this.life, this.paused_until) = (life, 0);
         self.check();
     }
@@ -313,6 +318,11 @@ impl World {
                 if self.random.chance(flushes, 100) {
                     self.sync(node);
                 }
+                if self.random.chance(1, 100) {
+                    let on_disk = self.nodes[node].log.on_disk as u64;
+                    let trimmed = self.random.below(on_disk + 1) as usize;
+                    self.nodes[node].trimmed = self.nodes[node].trimmed.max(trimmed);
+                }
                 self.step(node, Event::Tick, &[]);
                 let delay = 30 + self.random.below(40);
                 self.put(delay, node, Arrival::Tick { process });
@@ -322,6 +332,9 @@ impl World {
             }
             Arrival::Outcome { process, event } if process == self.nodes[node].process => {
                 match event {
+                    Event::Led | Event::LeadFailed if self.nodes[node].kernel != Kernel::BeginsToLead => {
+                        return;
+                    }
                     Event::Led => {
                         self.nodes[node].kernel = Kernel::Leads;
                         let unique = self.random.next();
@@ -480,10 +493,7 @@ impl World {
             Effect::Send(envelope) => self.send(node, envelope, Vec::new()),
             Effect::Ship { to, stream, begin, end } => {
                 let this = &self.nodes[node];
-                let trimmed =
-                    this.replica.as_ref().and_then(Replica::known).is_some_and(|known| {
-                        !known.configuration.is_in_sync(to) && self.random.chance(1, 50)
-                    });
+                let trimmed = (begin.position.0 as usize) < this.trimmed;
                 if trimmed || !this.log.goes_through(begin) {
                     let event = Event::CannotShip { to: to.node, stream };
                     self.put(1, node, Arrival::Outcome { process, event });
@@ -521,6 +531,7 @@ impl World {
             Effect::Lead { .. } => {
                 self.promotions += 1;
                 self.oracle.leads(self.nodes[node].id, &self.nodes[node].log);
+                self.nodes[node].kernel = Kernel::BeginsToLead;
                 let fails = self.random.chance(1, 40);
                 let event = if fails { Event::LeadFailed } else { Event::Led };
                 let delay = 1 + self.random.below(60);
@@ -538,13 +549,17 @@ impl World {
             }
             Effect::GoOn => self.nodes[node].kernel = Kernel::Leads,
             Effect::StartOver { primary } => {
-                let other = self.nodes[primary.0 as usize].log.blocks.clone();
-                let common = self.nodes[node].log.common(&other);
-                let keep = match self.random.chance(1, 2) {
-                    true => common,
-                    false => self.random.below(common as u64 + 1) as usize,
-                };
-                self.nodes[node].log.cut(keep);
+                let other = &self.nodes[primary.0 as usize];
+                let common = self.nodes[node].log.common(&other.log.blocks);
+                if common >= other.trimmed && self.random.chance(1, 2) {
+                    self.nodes[node].log.cut(common);
+                } else {
+                    let least = other.trimmed.min(other.log.on_disk);
+                    let copied = least + self.random.below((other.log.on_disk - least) as u64 + 1) as usize;
+                    let blocks = other.log.blocks[..copied].to_vec();
+                    self.nodes[node].log = ModelLog { blocks, on_disk: copied, redone: copied };
+                }
+                self.nodes[node].trimmed = 0;
                 self.nodes[node].bound = 0;
                 return true;
             }

@@ -154,7 +154,8 @@ pub enum Effect {
         /// The epoch.
         epoch: Epoch,
     },
-    /// Take no transactions any more, answer none, and follow.
+    /// Take no transactions any more, answer none, and follow. An [`Effect::Lead`] that has not ended yet is taken back: no
+    /// [`Event::Led`] comes from it.
     Follow,
     /// Take no new transactions, and end those that run; the log then stands still.
     Drain,

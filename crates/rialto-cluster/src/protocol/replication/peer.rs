@@ -70,13 +70,17 @@ impl Peer {
 
     /// The replica has everything up to here, in its stream.
     pub fn acknowledge(&mut self, received: LogPoint, on_disk: LogPoint, now: Moment) {
+        // It has what was not sent: its log is not the primary's, whatever stream it claims.
+        let is_beyond = received.position > self.sent.position;
+        if is_beyond || received.position == self.sent.position && received != self.sent {
+            return self.cannot_follow();
+        }
         if self.acknowledged.is_none_or(|before| received.position > before.position) {
             self.acknowledged = Some(received);
             self.progress_at = now;
         }
         self.log = PeerLog::CanFollow;
         self.on_disk = Some(self.on_disk.map_or(on_disk, |before| later(before, on_disk)));
-        self.sent = later(self.sent, received);
     }
 
     /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
