@@ -17,6 +17,8 @@ pub(super) struct Common {
     pub me: Member,
     pub options: ReplicationOptions,
     pub saved: Saved,
+    /// The epoch of the last fence that it has taken.
+    pub fenced: Epoch,
     /// The newest configuration that is known to have been in force. Its epoch is at most the saved one.
     pub known: Option<Known>,
     pub fitness: Fitness,

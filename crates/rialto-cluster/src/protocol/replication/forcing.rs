@@ -16,13 +16,15 @@ pub(super) struct Forcing {
     /// What the control store has, whatever that is.
     base: Option<Known>,
     epoch: Epoch,
+    /// The epoch has to be above this one.
+    above: Epoch,
     fenced: Vec<(NodeId, LogPoint)>,
     next_fence: Moment,
 }
 
 impl Forcing {
     pub fn new(without: Vec<NodeId>, now: Moment) -> Forcing {
-        Forcing { without, base: None, epoch: Epoch(0), fenced: Vec::new(), next_fence: now }
+        Forcing { without, base: None, epoch: Epoch(0), above: Epoch(0), fenced: Vec::new(), next_fence: now }
     }
 
     /// The control store has this.
@@ -42,14 +44,23 @@ impl Forcing {
         }
     }
 
+    /// A replica has seen epochs up to this one.
+    pub fn refused(&mut self, above: Epoch) {
+        self.above = self.above.max(above);
+    }
+
     pub fn advance(&mut self, common: &mut Common, at: At) {
         if common.store.open_swap().is_some() {
             return;
         }
         let Some(base) = &self.base else { return common.want_read(at.now) };
-        let is_behind = common.saved.epoch > self.epoch || base.configuration.epoch >= self.epoch;
+        let is_behind = common.saved.epoch > self.epoch
+            || base.configuration.epoch >= self.epoch
+            || common.saved.proposed >= self.epoch
+            || self.above >= self.epoch;
         if is_behind {
-            self.epoch = common.saved.epoch.max(base.configuration.epoch).next();
+            let saved = common.saved.epoch.max(common.saved.proposed);
+            self.epoch = saved.max(base.configuration.epoch).max(self.above).next();
             self.fenced.clear();
             common.raise(self.epoch);
             self.next_fence = at.now;

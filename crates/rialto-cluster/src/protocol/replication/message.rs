@@ -99,10 +99,15 @@ pub enum Message {
     },
     /// An operator has a replica go on by force: the envelope's epoch ends all earlier ones.
     Fence,
-    /// The answer.
+    /// The answer: no epoch below the envelope's goes on through the sender.
     Fenced {
         /// The end of the sender's log.
         received: LogPoint,
+    },
+    /// The other answer: the epoch of the fence is not above all.
+    FenceRefused {
+        /// It has to be above this one.
+        above: Epoch,
     },
 }
 

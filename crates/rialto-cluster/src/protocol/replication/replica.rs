@@ -54,6 +54,7 @@ impl Replica {
             me,
             options,
             saved,
+            fenced: Epoch(0),
             known: None,
             fitness: Fitness::Fit,
             store: StoreRequests::none(),
@@ -192,7 +193,8 @@ impl Replica {
         if !is_for_me {
             return;
         }
-        if epoch < self.common.saved.epoch {
+        let before = self.common.saved;
+        if epoch < before.epoch {
             if !matches!(message, Message::Newer { .. }) {
                 let known = self.common.current().cloned();
                 self.common.send(from.node, None, Message::Newer { known });
@@ -233,10 +235,19 @@ impl Replica {
             (Role::Following(following), Message::LifeIs { revision }) => {
                 following.declared(&self.common, from, revision);
             }
+            // A fence ends the epochs below its own, so it has to be above all that the replica has seen or sent a swap for.
             (_, Message::Fence) => {
-                // The epoch has been raised: nothing of a lower one goes on.
-                let received = at.log.received;
-                self.common.send(from.node, Some(from.life), Message::Fenced { received });
+                if epoch > before.epoch.max(before.proposed) {
+                    self.common.fenced = epoch;
+                }
+                let answer = match self.common.fenced == epoch {
+                    true => Message::Fenced { received: at.log.received },
+                    false => Message::FenceRefused { above: epoch.max(before.proposed) },
+                };
+                self.common.send(from.node, Some(from.life), answer);
+            }
+            (Role::Following(Following { forcing: Some(forcing), .. }), Message::FenceRefused { above }) => {
+                forcing.refused(above);
             }
             (Role::Following(following), Message::Fenced { received }) => {
                 if let Some(forcing) = &mut following.forcing {
