@@ -10,6 +10,7 @@ mod seeds;
 
 mod log;
 mod oracle;
+mod scenarios;
 mod store;
 mod world;
 
@@ -25,6 +26,8 @@ struct Tally {
     promotions: u64,
     restored: u64,
     forced: u64,
+    /// The most transactions at level 1 that one failover has lost.
+    lost_at_level_1: usize,
 }
 
 /// Something happens to the partition.
@@ -111,6 +114,7 @@ fn run(seed: u64, tally: &mut Tally) {
     tally.promotions += world.promotions;
     tally.restored += u64::from(world.was_restored);
     tally.forced += u64::from(world.forced.is_some());
+    tally.lost_at_level_1 = tally.lost_at_level_1.max(world.oracle.lost_at_level_1);
 }
 
 /// All faults end: the partition serves again within a bounded time, with all its replicas in sync.
@@ -120,8 +124,8 @@ fn heal(world: &mut World, seed: u64) {
     for node in 0..world.nodes.len() {
         world.kill_process(node);
     }
-    world.run_until(world.time + 6 * PROMISE);
     if world.was_restored {
+        world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
             .expect("a node");
@@ -129,13 +133,13 @@ fn heal(world: &mut World, seed: u64) {
         world.forced = Some(node);
         world.tell_replica(node, Event::Force { without: Vec::new() });
     }
-    for _ in 0..60 {
-        world.run_until(world.time + PROMISE / 2);
+    for _ in 0..100 {
+        world.run_until(world.time + PROMISE / 4);
         let before = world.answers;
         if let Some(serving) = world.serving()
             && world.store.now().configuration.in_sync.len() == world.nodes.len()
         {
-            world.run_until(world.time + PROMISE);
+            world.run_until(world.time + PROMISE / 2);
             if world.answers > before && world.serving() == Some(serving) {
                 return;
             }

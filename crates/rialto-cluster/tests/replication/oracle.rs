@@ -20,14 +20,22 @@ pub struct Oracle {
     pub answered_3: usize,
     answered_epoch: Epoch,
     pub in_force: Configuration,
-    /// Answers at level 1 that a later primary has lost.
-    pub lost_at_level_1: u64,
+    /// What was answered at level 1 or higher, as the log's blocks.
+    answered_1: Vec<u64>,
+    /// How many of them later primaries have lost, most in one failover. This is measured, and bounded by nothing.
+    pub lost_at_level_1: usize,
 }
 
 impl Oracle {
     pub fn new(first: Configuration) -> Oracle {
-        let (answered_epoch, lost_at_level_1) = (Epoch(0), 0);
-        Oracle { answered: Vec::new(), answered_3: 0, answered_epoch, in_force: first, lost_at_level_1 }
+        Oracle {
+            answered: Vec::new(),
+            answered_3: 0,
+            answered_epoch: Epoch(0),
+            in_force: first,
+            answered_1: Vec::new(),
+            lost_at_level_1: 0,
+        }
     }
 
     /// After each step.
@@ -49,9 +57,15 @@ impl Oracle {
     pub fn answer(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog, place: usize, level: u8) {
         assert!(epoch >= self.answered_epoch, "C1: {node} answers in {epoch}, after {}", self.answered_epoch);
         self.answered_epoch = epoch;
+        if place > self.answered_1.len() {
+            self.answered_1 = log.blocks[..place].to_vec();
+        }
+        if level == 1 {
+            return;
+        }
         assert!(log.has(&self.answered), "C3: {node} answers, and lacks what was answered");
         if place > self.answered.len() {
-            self.answered = log.blocks[..place].to_vec();
+            self.answered.extend_from_slice(&log.blocks[self.answered.len()..place]);
         }
         if level == 3 {
             assert!(place <= log.on_disk, "level 3 before the disk");
@@ -101,7 +115,14 @@ impl Oracle {
     }
 
     /// A replica begins to lead.
-    pub fn leads(&self, node: NodeId, log: &ModelLog) {
+    pub fn leads(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog) {
+        // One that leads too late leads in vain: it gets no promise.
+        if epoch < self.in_force.epoch {
+            return;
+        }
+        let kept = log.common(&self.answered_1);
+        self.lost_at_level_1 = self.lost_at_level_1.max(self.answered_1.len() - kept);
+        self.answered_1.truncate(kept);
         assert!(log.has(&self.answered), "C3: {node} leads, and lacks what was answered");
         assert!(log.len() >= self.answered_3);
     }

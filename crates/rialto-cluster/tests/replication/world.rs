@@ -145,7 +145,7 @@ pub struct World {
     pub weather: Weather,
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
-    options: ReplicationOptions,
+    pub options: ReplicationOptions,
     effects: Vec<Effect>,
     pub steps: u64,
     /// How often each thing came about.
@@ -158,10 +158,16 @@ pub struct World {
 }
 
 impl World {
+    /// A partition of 2 to 5 replicas, some of them in sync.
     pub fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
         let replicas = 2 + random.below(4) as usize;
         let in_sync = 1 + random.below(replicas as u64) as usize;
+        World::of(random, replicas, in_sync)
+    }
+
+    /// A partition of so many replicas, the first ones in sync, and the very first one primary.
+    pub fn of(mut random: Random, replicas: usize, in_sync: usize) -> World {
         let members: Vec<Member> = (0..replicas)
             .map(|node| Member { node: NodeId(node as u32), life: Life(random.next()) })
             .collect();
@@ -176,10 +182,13 @@ impl World {
             promise: ms(PROMISE),
             drift_margin: ms(PROMISE / 10),
             heartbeat: ms(PROMISE / 8),
-            silent_after: ms(PROMISE / 8 * (2 + random.below(5))),
+            silent_after: ms(PROMISE / 8 * (2 + random.below(3))),
             retry: ms(PROMISE / 8),
             min_in_sync: 2,
-            unprotected: if random.chance(1, 3) { Unprotected::Refused } else { Unprotected::WhenOnDisk },
+            unprotected: match random.chance(1, 3) {
+                true => Unprotected::Refused,
+                false => Unprotected::WhenOnDisk,
+            },
         };
         let slow = random.chance(1, 2);
         let nodes = members
@@ -441,10 +450,7 @@ impl World {
             self.answers += 1;
             match running.read_after {
                 Some(before) => self.oracle.read(id, epoch, running.place, before),
-                None if running.level > 1 => {
-                    self.oracle.answer(id, epoch, log, running.place, running.level);
-                }
-                None => {}
+                None => self.oracle.answer(id, epoch, log, running.place, running.level),
             }
             false
         });
@@ -528,9 +534,9 @@ impl World {
                 let delay = 1 + self.random.below(if self.nodes[node].disk < 10 { 300 } else { 30 });
                 self.put(delay, node, Arrival::Synced { process });
             }
-            Effect::Lead { .. } => {
+            Effect::Lead { epoch } => {
                 self.promotions += 1;
-                self.oracle.leads(self.nodes[node].id, &self.nodes[node].log);
+                self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log);
                 self.nodes[node].kernel = Kernel::BeginsToLead;
                 let fails = self.random.chance(1, 40);
                 let event = if fails { Event::LeadFailed } else { Event::Led };

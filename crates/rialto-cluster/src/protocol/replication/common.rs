@@ -1,5 +1,8 @@
 //! [`Common`]: what a replica has in each role.
 
+use std::sync::Arc;
+
+use rialto::fault_injection;
 use rialto::log::LogPoint;
 
 use super::configuration::{Configuration, Known, Member};
@@ -20,7 +23,7 @@ pub(super) struct Common {
     /// The epoch of the last fence that it has taken.
     pub fenced: Epoch,
     /// The newest configuration that is known to have been in force. Its epoch is at most the saved one.
-    pub known: Option<Known>,
+    pub known: Option<Arc<Known>>,
     pub fitness: Fitness,
     pub store: StoreRequests,
     pub out: Vec<Effect>,
@@ -28,8 +31,8 @@ pub(super) struct Common {
 
 impl Common {
     /// The configuration in force, as far as this replica can know: none newer was heard of.
-    pub fn current(&self) -> Option<&Known> {
-        self.known.as_ref().filter(|known| known.configuration.epoch == self.saved.epoch)
+    pub fn current(&self) -> Option<Arc<Known>> {
+        self.known.as_ref().filter(|known| known.configuration.epoch == self.saved.epoch).cloned()
     }
 
     pub fn effect(&mut self, effect: Effect) {
@@ -62,22 +65,24 @@ impl Common {
     }
 
     /// Sends a swap from a configuration to the next one. That it may be done is on the disk before.
-    pub fn propose(&mut self, from: Known, to: Configuration) {
+    pub fn propose(&mut self, from: &Known, to: Configuration) {
         self.saved.proposed = self.saved.proposed.max(to.epoch);
         self.save();
-        let effect = self.store.open(from, to);
+        let effect = self.store.open(from.clone(), to);
         self.effect(effect);
     }
 
     /// Whether a swap of this replica may still be done: one of this process, or one of an earlier process in the same life.
     pub fn has_open_swap(&self) -> bool {
         let known = self.known.as_ref().map_or(Epoch(0), |known| known.configuration.epoch);
-        self.store.open_swap().is_some() || self.saved.proposed > known
+        let is_marked =
+            self.saved.proposed > known && !fault_injection::is_on("open-swap-forgotten-by-an-opening");
+        self.store.open_swap().is_some() || is_marked
     }
 
     /// Whether a configuration is not older than what was seen, and of the same store.
     pub fn is_acceptable(&self, found: &Known) -> bool {
-        if rialto::fault_injection::is_on("restored-store-believed") {
+        if fault_injection::is_on("restored-store-believed") {
             return true;
         }
         let is_same = |known: &Known| known.configuration == found.configuration;

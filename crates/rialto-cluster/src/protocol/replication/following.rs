@@ -42,8 +42,9 @@ pub(super) struct Following {
 impl Following {
     /// A replica that begins to follow. An earlier process, or its own time as primary, may have left a promise.
     pub fn new(common: &Common, now: Moment) -> Following {
+        let forgets = fault_injection::is_on("promise-forgotten-by-an-opening");
         Following {
-            promised_until: now + common.options.promise,
+            promised_until: if forgets { now } else { now + common.options.promise },
             heard_at: now,
             next_status: now,
             told: None,
@@ -151,7 +152,7 @@ impl Following {
             self.promotion(common, at, &known)
         };
         if let Some(next) = next {
-            common.propose(known, next);
+            common.propose(&known, next);
         }
     }
 

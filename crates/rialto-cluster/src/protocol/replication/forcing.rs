@@ -85,7 +85,6 @@ impl Forcing {
         }
         let mut next = base.configuration.led_by(common.me, &[]);
         next.epoch = self.epoch;
-        let base = base.clone();
         let is_ahead = |(_, received): &&(NodeId, LogPoint)| received.position > at.log.received.position;
         let ahead = self.fenced.iter().filter(is_ahead).copied().collect();
         let unasked = self.without.clone();

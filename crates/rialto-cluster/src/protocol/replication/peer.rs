@@ -30,6 +30,9 @@ pub(super) struct Peer {
     pub fitness: Fitness,
     pub log: PeerLog,
     pub stream: Option<Stream>,
+    /// Where the stream began. The tables may hold more than all replicas in sync have, up to here: a new copy has what the
+    /// primary's tables had.
+    pub began: LogPoint,
     /// What it has in memory, once it has taken the stream.
     pub acknowledged: Option<LogPoint>,
     /// What it has on its disk, once it has taken the stream.
@@ -48,6 +51,7 @@ impl Peer {
             fitness: Fitness::Fit,
             log: PeerLog::CanFollow,
             stream: None,
+            began: beginning,
             acknowledged: None,
             on_disk: None,
             sent: beginning,
@@ -59,7 +63,7 @@ impl Peer {
     /// A stream begins where the replica's log ends.
     pub fn begin(&mut self, stream: Stream, end: LogPoint, next: Moment) {
         (self.stream, self.sent, self.next_stream) = (Some(stream), end, next);
-        (self.acknowledged, self.on_disk) = (None, None);
+        (self.acknowledged, self.on_disk, self.began) = (None, None, end);
     }
 
     /// The stream cannot go on, or not begin.

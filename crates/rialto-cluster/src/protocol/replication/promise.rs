@@ -1,5 +1,7 @@
 //! [`Promise`]: a standby's promise, as the primary counts it.
 
+use rialto::fault_injection;
+
 use crate::protocol::Moment;
 use crate::protocol::replication::ReplicationOptions;
 
@@ -28,20 +30,17 @@ impl Promise {
         self.unanswered_since.get_or_insert(now);
     }
 
-    /// The standby has answered a request.
-    pub fn given(&mut self, request: Asked, options: &ReplicationOptions) {
+    /// The standby has answered a request, now.
+    pub fn given(&mut self, request: Asked, now: Moment, options: &ReplicationOptions) {
         if let Some((outstanding, asked_at)) = self.outstanding
             && outstanding == request
         {
-            self.outstanding = None;
+            let from_its_answer = fault_injection::is_on("promise-counted-from-its-answer");
+            let asked_at = if from_its_answer { now } else { asked_at };
+            (self.outstanding, self.unanswered_since) = (None, None);
             let until = asked_at + options.promise.saturating_sub(options.drift_margin);
             self.holds_until = self.holds_until.max(until);
         }
-    }
-
-    /// The standby was heard, whether or not it promised.
-    pub fn heard(&mut self) {
-        self.unanswered_since = None;
     }
 
     /// Whether it holds at this moment.
@@ -49,7 +48,7 @@ impl Promise {
         now < self.holds_until
     }
 
-    /// Whether nothing was heard for too long after a request.
+    /// Whether no promise has come for too long after a request.
     pub fn is_silent(&self, now: Moment, options: &ReplicationOptions) -> bool {
         self.unanswered_since.is_some_and(|since| now >= since + options.silent_after)
     }

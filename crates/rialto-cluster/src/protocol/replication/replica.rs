@@ -1,5 +1,9 @@
 //! [`Replica`]: the state machine of one replica.
 
+use std::sync::Arc;
+
+use rialto::fault_injection;
+
 use super::common::Common;
 use super::configuration::{Known, Member};
 use super::event::{At, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome};
@@ -74,7 +78,7 @@ impl Replica {
 
     /// The newest configuration that it knows.
     pub fn known(&self) -> Option<&Known> {
-        self.common.known.as_ref()
+        self.common.known.as_deref()
     }
 
     /// The highest epoch that it has seen.
@@ -196,7 +200,7 @@ impl Replica {
         let before = self.common.saved;
         if epoch < before.epoch {
             if !matches!(message, Message::Newer { .. }) {
-                let known = self.common.current().cloned();
+                let known = self.common.current().map(|known| (*known).clone());
                 self.common.send(from.node, None, Message::Newer { known });
             }
             return;
@@ -288,6 +292,8 @@ impl Replica {
         let known = self.common.known.as_ref().map(|known| known.configuration.epoch);
         if known != Some(found.configuration.epoch) {
             self.adopt(at, found);
+        } else if fault_injection::is_on("read-concludes-a-swap") {
+            self.common.store.conclude();
         } else if self.common.store.open_swap().is_some() {
             // It was not done yet, but may still be. Only a definite answer concludes it.
             self.send_swap_again();
@@ -333,7 +339,7 @@ impl Replica {
         self.common.saved.epoch = self.common.saved.epoch.max(epoch);
         self.common.saved.store = Some(known.store);
         self.common.save();
-        self.common.known = Some(known);
+        self.common.known = Some(Arc::new(known));
         match &mut self.role {
             Role::Leading(leading) if leads => leading.reconfigured(at.now),
             Role::Leading(_) => self.follow(at.now),
