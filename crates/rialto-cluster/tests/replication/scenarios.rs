@@ -1,4 +1,4 @@
-//! What replication promises about time: who has to wait for what.
+//! What replication promises about time, and about what has to be waited for.
 
 use rialto::io::Random;
 use rialto_cluster::protocol::NodeId;

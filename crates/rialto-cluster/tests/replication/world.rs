@@ -102,7 +102,8 @@ struct Timed {
     time: u64,
     order: u64,
     node: usize,
-    arrival: Arrival,
+    /// In a box, since the queue moves it often.
+    arrival: Box<Arrival>,
 }
 
 impl PartialEq for Timed {
@@ -240,7 +241,7 @@ impl World {
     fn put(&mut self, delay: u64, node: usize, arrival: Arrival) {
         self.order += 1;
         let (time, order) = (self.time + delay, self.order);
-        self.queue.push(Reverse(Timed { time, order, node, arrival }));
+        self.queue.push(Reverse(Timed { time, order, node, arrival: Box::new(arrival) }));
     }
 
     fn begin_process(&mut self, node: usize) {
@@ -306,7 +307,7 @@ impl World {
         while self.queue.peek().is_some_and(|Reverse(timed)| timed.time <= time) {
             let Some(Reverse(timed)) = self.queue.pop() else { return };
             self.time = timed.time;
-            self.arrive(timed.node, timed.arrival);
+            self.arrive(timed.node, *timed.arrival);
         }
         self.time = time;
     }
@@ -666,7 +667,7 @@ impl World {
         self.nodes[node].replica.as_ref().map(Replica::role)
     }
 
-    /// Ends all faults: links, store, pauses, dead processes.
+    /// Ends all faults: links, store, pauses, slow disks, dead processes.
     pub fn heal(&mut self) {
         self.weather = Weather::default();
         self.store.is_away = false;
@@ -675,6 +676,7 @@ impl World {
             self.nodes[node].cut_off_store = false;
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
             self.nodes[node].dies_after = None;
+            self.nodes[node].disk = self.nodes[node].disk.max(20);
             if self.nodes[node].replica.is_none() {
                 self.begin_process(node);
             }
