@@ -38,7 +38,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(17) {
+    match draw.below(18) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -67,6 +67,16 @@ fn fault(world: &mut World) {
         }
         13 if draw.chance(1, 2) => world.tell_replica(node, Event::RedoFailed),
         14 if draw.chance(1, 4) => world.restore_store(),
+        15 => {
+            // The primary stands still, and those that want to take over die on the way.
+            let time = PROMISE / 2 + draw.below(2 * PROMISE);
+            for other in 0..nodes as usize {
+                match Some(other) == leading {
+                    true => world.pause(other, time),
+                    false => world.nodes[other].dies_at_swap = draw.chance(2, 3),
+                }
+            }
+        }
         _ => {
             for links in &mut world.down {
                 links.fill(false);

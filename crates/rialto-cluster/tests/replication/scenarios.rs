@@ -4,7 +4,7 @@ use rialto::io::Random;
 use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::{Event, RoleKind, Unprotected};
 
-use crate::world::{PROMISE, World};
+use crate::world::{HEARTBEAT, PROMISE, World};
 
 /// Runs it with a few seeds.
 fn each_of_some_seeds(run: impl Fn(u64)) {
@@ -15,7 +15,7 @@ fn each_of_some_seeds(run: impl Fn(u64)) {
 
 /// A partition of so many replicas that serves, all of them in sync.
 fn settled(seed: u64, replicas: usize) -> World {
-    let mut world = World::of(Random::new(seed), replicas, replicas);
+    let mut world = World::of(Random::new(seed), replicas, replicas, HEARTBEAT);
     world.run_until(3 * PROMISE);
     assert_eq!(world.serving(), Some(0));
     assert_eq!(world.store.now().configuration.in_sync.len(), replicas);

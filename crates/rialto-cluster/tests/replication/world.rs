@@ -21,6 +21,9 @@ pub const PARTITION: PartitionId = PartitionId(3);
 /// The time of a promise, in the simulation's milliseconds.
 pub const PROMISE: u64 = 1000;
 
+/// The time between heartbeats, as a rule.
+pub const HEARTBEAT: u64 = PROMISE / 8;
+
 /// A transaction that ran at a primary and is not answered yet.
 #[derive(Debug, Clone, Copy)]
 struct Running {
@@ -62,6 +65,8 @@ pub struct Node {
     disk: u64,
     /// The process dies after so many effects.
     dies_after: Option<u64>,
+    /// The process dies when it has sent its next swap, which is then done late.
+    pub dies_at_swap: bool,
     pub cut_off_store: bool,
 }
 
@@ -164,11 +169,12 @@ impl World {
         let mut random = Random::new(seed);
         let replicas = 2 + random.below(4) as usize;
         let in_sync = 1 + random.below(replicas as u64) as usize;
-        World::of(random, replicas, in_sync)
+        let heartbeat = if random.chance(1, 4) { PROMISE / 3 } else { HEARTBEAT };
+        World::of(random, replicas, in_sync, heartbeat)
     }
 
     /// A partition of so many replicas, the first ones in sync, and the very first one primary.
-    pub fn of(mut random: Random, replicas: usize, in_sync: usize) -> World {
+    pub fn of(mut random: Random, replicas: usize, in_sync: usize, heartbeat: u64) -> World {
         let members: Vec<Member> = (0..replicas)
             .map(|node| Member { node: NodeId(node as u32), life: Life(random.next()) })
             .collect();
@@ -182,8 +188,8 @@ impl World {
         let options = ReplicationOptions {
             promise: ms(PROMISE),
             drift_margin: ms(PROMISE / 10),
-            heartbeat: ms(PROMISE / 8),
-            silent_after: ms(PROMISE / 8 * (2 + random.below(3))),
+            heartbeat: ms(heartbeat),
+            silent_after: ms(heartbeat * (2 + random.below(3))),
             retry: ms(PROMISE / 8),
             min_in_sync: 2,
             unprotected: match random.chance(1, 3) {
@@ -211,6 +217,7 @@ impl World {
                 offset: random.below(1 << 40),
                 disk: if slow { 1 + random.below(10) } else { 10 + random.below(90) },
                 dies_after: None,
+                dies_at_swap: false,
                 cut_off_store: false,
             })
             .collect();
@@ -249,6 +256,7 @@ impl World {
         let this = &mut self.nodes[node];
         this.process += 1;
         (this.kernel, this.bound, this.log_stopped, this.dies_after) = (Kernel::Follows, 0, false, None);
+        this.dies_at_swap = false;
         let replica = Replica::open(PARTITION, this.member(), this.saved, options, this.now(time));
         this.replica = Some(replica);
         let process = this.process;
@@ -264,7 +272,8 @@ impl World {
         self.tell(node, "process dies");
         self.nodes[node].running.clear();
         self.nodes[node].process += 1;
-        let delay = self.random.below(2 * PROMISE);
+        let most = if self.random.chance(1, 2) { PROMISE / 10 } else { 2 * PROMISE };
+        let delay = self.random.below(most);
         self.put(delay, node, Arrival::Restart);
     }
 
@@ -479,6 +488,9 @@ impl World {
                 println!("{time:6} node {node}   {effect:?}");
             }
             moved |= self.carry_out(node, effect, blocks);
+            if self.nodes[node].replica.is_none() {
+                break;
+            }
         }
         self.effects = effects;
         self.effects.clear();
@@ -583,8 +595,10 @@ impl World {
             Effect::Swap { ticket, store, expected, configuration } => {
                 let servers = self.store.servers;
                 let swap = Swap { store, expected, configuration };
-                let is_unknown =
-                    self.nodes[node].cut_off_store || self.random.chance(self.weather.unknown_swap, 1000);
+                let dies = self.nodes[node].dies_at_swap;
+                let is_unknown = dies
+                    || self.nodes[node].cut_off_store
+                    || self.random.chance(self.weather.unknown_swap, 1000);
                 // One without an answer may be done all the same, and late.
                 let reaches = !self.nodes[node].cut_off_store;
                 if is_unknown {
@@ -596,6 +610,9 @@ impl World {
                     let delay = 1 + self.random.below(late);
                     let answer = !is_unknown;
                     self.put(delay, node, Arrival::Swap { process, servers, ticket, swap, answer });
+                }
+                if dies {
+                    self.kill_process(node);
                 }
             }
             Effect::AnswersGrew | Effect::Report(Report::StoreRefused { .. }) => {}
@@ -676,6 +693,7 @@ impl World {
             self.nodes[node].cut_off_store = false;
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
             self.nodes[node].dies_after = None;
+            self.nodes[node].dies_at_swap = false;
             self.nodes[node].disk = self.nodes[node].disk.max(20);
             if self.nodes[node].replica.is_none() {
                 self.begin_process(node);

@@ -120,7 +120,9 @@ impl Leading {
     /// Whether it serves at this moment: all standbys in sync, and those that an open swap adds, have promised (C1).
     pub fn serves(&self, common: &Common, now: Moment) -> bool {
         let Some(known) = common.current() else { return false };
-        let may = self.has_led && !matches!(self.ending, Ending::Released { .. } | Ending::Stopped);
+        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped)
+            && !fault_injection::is_on("handed-over-and-serving");
+        let may = self.has_led && !has_ended;
         may && in_force(common, &known.configuration)
             .flat_map(Configuration::standbys)
             .all(|member| self.peer(member).is_some_and(|peer| peer.promise.holds(now)))
@@ -160,7 +162,8 @@ impl Leading {
             return;
         }
         // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
-        if known.configuration.life_in_sync(from.node).is_some_and(|life| life != from.life) {
+        let recorded = known.configuration.life_in_sync(from.node);
+        if recorded.is_some_and(|life| life != from.life) {
             return;
         }
         let position = self.peers.iter().position(|peer| peer.member.node == from.node);
@@ -178,8 +181,7 @@ impl Leading {
         if let Some(ask) = promise {
             peer.promise.given(ask, at.now, &common.options);
         }
-        let in_any_stream = fault_injection::is_on("acknowledged-in-any-stream") && peer.stream.is_some();
-        if stream.is_some() && stream == peer.stream || in_any_stream {
+        if stream.is_some() && stream == peer.stream {
             peer.acknowledge(received, on_disk, at.now);
         } else if at.now >= peer.next_stream {
             self.streams += 1;
@@ -335,7 +337,9 @@ impl Leading {
                 && peer.fitness == Fitness::Fit
                 && peer.promise.holds(at.now)
                 && self.agreed.position >= peer.began.position
-                && peer.acknowledged.is_some_and(|has| has.position >= self.owed.position)
+                && peer.acknowledged.is_some_and(|has| {
+                    has.position >= self.owed.position || fault_injection::is_on("learner-added-behind")
+                })
         };
         let ready = self.peers.iter().find(is_ready)?;
         matches!(self.ending, Ending::GoesOn).then(|| known.with(ready.member))
