@@ -67,6 +67,7 @@ fn fault(world: &mut World) {
         }
         13 if draw.chance(1, 2) => world.tell_replica(node, Event::RedoFailed),
         14 if draw.chance(1, 4) => world.restore_store(),
+        16 if draw.chance(1, 6) => world.force(node),
         15 => {
             // The primary stands still, and those that want to take over die on the way.
             let time = PROMISE / 2 + draw.below(2 * PROMISE);
@@ -123,7 +124,7 @@ fn run(seed: u64, tally: &mut Tally) {
     tally.answers += world.answers;
     tally.promotions += world.promotions;
     tally.restored += u64::from(world.was_restored);
-    tally.forced += u64::from(world.forced.is_some());
+    tally.forced += world.forced;
     tally.lost_at_level_1 = tally.lost_at_level_1.max(world.oracle.lost_at_level_1);
 }
 
@@ -134,14 +135,14 @@ fn heal(world: &mut World, seed: u64) {
     for node in 0..world.nodes.len() {
         world.kill_process(node);
     }
-    if world.was_restored {
+    // A force that came to no end has fenced replicas, and needs another one.
+    if world.was_restored || world.forced > 0 {
         world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
             .expect("a node");
         let node = world.serving().unwrap_or(node);
-        world.forced = Some(node);
-        world.tell_replica(node, Event::Force { without: Vec::new() });
+        world.force(node);
     }
     for _ in 0..100 {
         world.run_until(world.time + PROMISE / 4);

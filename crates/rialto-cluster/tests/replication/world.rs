@@ -158,8 +158,10 @@ pub struct World {
     pub answers: u64,
     pub promotions: u64,
     pub was_restored: bool,
-    pub forced: Option<usize>,
-    has_forced: bool,
+    pub forced: u64,
+    begins_forced: bool,
+    /// The configuration of the last promotion by force.
+    forced_configuration: Option<Configuration>,
     pub trace: bool,
 }
 
@@ -191,7 +193,7 @@ impl World {
             heartbeat: ms(heartbeat),
             silent_after: ms(heartbeat * (2 + random.below(3))),
             retry: ms(PROMISE / 8),
-            min_in_sync: 2,
+            min_in_sync: if random.chance(1, 4) { 3 } else { 2 },
             unprotected: match random.chance(1, 3) {
                 true => Unprotected::Refused,
                 false => Unprotected::WhenOnDisk,
@@ -237,8 +239,9 @@ impl World {
             answers: 0,
             promotions: 0,
             was_restored: false,
-            forced: None,
-            has_forced: false,
+            forced: 0,
+            begins_forced: false,
+            forced_configuration: None,
             trace: std::env::var("RIALTO_TRACE").is_ok(),
         };
         (0..replicas).for_each(|node| world.begin_process(node));
@@ -298,6 +301,12 @@ impl World {
     pub fn pause(&mut self, node: usize, time: u64) {
         self.tell(node, "paused");
         self.nodes[node].paused_until = self.time + time;
+    }
+
+    /// An operator has a replica lead by force, which waits until all others are fenced.
+    pub fn force(&mut self, node: usize) {
+        self.forced += 1;
+        self.tell_replica(node, Event::Force { without: Vec::new() });
     }
 
     /// Gives an event to a replica from outside.
@@ -405,8 +414,7 @@ impl World {
         if self.trace {
             println!("{:6} node {node} swaps in {next:?}", self.time);
         }
-        let is_forced = self.forced == Some(node) && !self.has_forced;
-        self.has_forced |= is_forced;
+        let is_forced = self.forced_configuration.as_ref() == Some(&next);
         if is_forced || next.epoch > self.oracle.in_force.epoch {
             let seen = seen(&self.nodes, self.time);
             self.oracle.configured(&next, &seen, is_forced);
@@ -594,6 +602,9 @@ impl World {
             }
             Effect::Swap { ticket, store, expected, configuration } => {
                 let servers = self.store.servers;
+                if std::mem::take(&mut self.begins_forced) {
+                    self.forced_configuration = Some(configuration.clone());
+                }
                 let swap = Swap { store, expected, configuration };
                 let dies = self.nodes[node].dies_at_swap;
                 let is_unknown = dies
@@ -619,7 +630,7 @@ impl World {
             Effect::Report(Report::CutOffRefused) => {
                 panic!("C5: node {node} is in sync, and is to start over")
             }
-            Effect::Report(Report::ForcedLoss { .. }) => assert_eq!(self.forced, Some(node)),
+            Effect::Report(Report::ForcedLoss { .. }) => self.begins_forced = true,
         }
         false
     }

@@ -264,7 +264,7 @@ impl Leading {
 
     fn ship(&mut self, common: &mut Common, at: At) {
         for peer in &mut self.peers {
-            if let Some((stream, begin)) = peer.to_send(at, &common.options) {
+            if let Some((stream, begin)) = peer.next_to_send(at, &common.options) {
                 let end = at.log.received;
                 common.effect(Effect::Ship { to: peer.member, stream, begin, end });
             }

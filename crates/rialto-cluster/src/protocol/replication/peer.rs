@@ -88,7 +88,7 @@ impl Peer {
     }
 
     /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
-    pub fn to_send(&mut self, at: At, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
+    pub fn next_to_send(&mut self, at: At, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
         let (stream, acknowledged) = (self.stream?, self.acknowledged?);
         let end = at.log.received;
         let is_lost =
