@@ -66,7 +66,7 @@ fn fault(world: &mut World) {
             world.tell_replica(node, Event::LogStopped);
         }
         13 if draw.chance(1, 2) => world.tell_replica(node, Event::RedoFailed),
-        14 if draw.chance(1, 4) => world.restore_store(),
+        14 if draw.chance(1, 2) => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
         15 => {
             // The primary stands still, and those that want to take over die on the way.

@@ -204,9 +204,8 @@ impl Following {
         self.told = Some((self.stream, at.log.received));
         self.next_status = at.now + common.options.heartbeat;
         if primary != common.me.node {
-            let (received, on_disk) = (at.log.received, at.log.on_disk);
-            let (stream, fitness) = (self.stream, common.fitness);
-            common.send(primary, None, Message::Status { promise, stream, received, on_disk, fitness });
+            let (stream, received, fitness) = (self.stream, at.log.received, common.fitness);
+            common.send(primary, None, Message::Status { promise, stream, received, fitness });
         }
     }
 }

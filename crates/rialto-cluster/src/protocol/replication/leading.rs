@@ -22,7 +22,7 @@ enum Ending {
     /// It goes on.
     GoesOn,
     /// It takes no transactions and ships what there is, for a planned change.
-    Draining { to: NodeId, log: Standing },
+    Draining { since: Moment, to: NodeId, log: Standing },
     /// It does not serve in this epoch any more; these messages say so.
     Released { at: Moment, to: NodeId, end: LogPoint, with: Vec<Member> },
     /// Its log has stopped.
@@ -107,12 +107,12 @@ impl Leading {
         self.next_heartbeat = now;
     }
 
-    pub fn switch_over(&mut self, common: &mut Common, to: NodeId) {
+    pub fn switch_over(&mut self, common: &mut Common, now: Moment, to: NodeId) {
         let is_standby = common.current().is_some_and(|known| {
             known.configuration.life_in_sync(to).is_some() && known.configuration.primary != to
         });
         if is_standby && matches!(self.ending, Ending::GoesOn) {
-            self.ending = Ending::Draining { to, log: Standing::Moves };
+            self.ending = Ending::Draining { since: now, to, log: Standing::Moves };
             common.effect(Effect::Drain);
         }
     }
@@ -154,11 +154,11 @@ impl Leading {
         common: &mut Common,
         at: At,
         from: Member,
-        status: (Option<Asked>, Option<Stream>, LogPoint, LogPoint, Fitness),
+        status: (Option<Asked>, Option<Stream>, LogPoint, Fitness),
     ) {
-        let (promise, stream, received, on_disk, fitness) = status;
+        let (promise, stream, received, fitness) = status;
         let Some(known) = &common.known else { return };
-        if known.configuration.nodes().all(|node| node != from.node) {
+        if !self.has_led || known.configuration.nodes().all(|node| node != from.node) {
             return;
         }
         // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
@@ -182,7 +182,7 @@ impl Leading {
             peer.promise.given(ask, at.now, &common.options);
         }
         if stream.is_some() && stream == peer.stream {
-            peer.acknowledge(received, on_disk, at.now);
+            peer.acknowledge(received, at.now);
         } else if at.now >= peer.next_stream {
             self.streams += 1;
             let stream = Stream { epoch: self.began, number: self.streams };
@@ -336,6 +336,8 @@ impl Leading {
             known.learners.iter().any(|learner| learner.node == peer.member.node)
                 && peer.fitness == Fitness::Fit
                 && peer.promise.holds(at.now)
+                // The promise of one that was just dropped holds on.
+                && !peer.promise.is_silent(at.now, &common.options)
                 && self.agreed.position >= peer.began.position
                 && peer.acknowledged.is_some_and(|has| {
                     has.position >= self.owed.position || fault_injection::is_on("learner-added-behind")
@@ -345,21 +347,21 @@ impl Leading {
         matches!(self.ending, Ending::GoesOn).then(|| known.with(ready.member))
     }
 
-    /// A primary that drains releases its standby once all replicas in sync have all of its log, and that one's disk, too. It
-    /// goes on if the standby is not in sync any more.
+    /// A primary that drains releases its standby once all replicas in sync have all of its log, and its disk, too: then
+    /// everything can be answered. The standby has its own disk take the log before its swap. The primary goes on if the standby is not in sync any more, or if that takes longer than a promise holds.
     fn end_drain(&mut self, common: &mut Common, known: &Configuration, at: At) {
-        let Ending::Draining { to, log } = self.ending else { return };
-        let Some(target) = known.standbys().find(|member| member.node == to) else {
+        let Ending::Draining { since, to, log } = self.ending else { return };
+        let is_late = at.now >= since + common.options.promise;
+        let target = known.standbys().find(|member| member.node == to && !is_late);
+        if target.is_none() {
             self.ending = Ending::GoesOn;
             return common.effect(Effect::GoOn);
-        };
+        }
         let end = at.log.received;
-        let is_there = |point: LogPoint| point.position >= end.position;
         let is_due = log == Standing::Still
             && common.store.open_swap().is_none()
-            && is_there(self.agreed)
-            && is_there(at.log.on_disk)
-            && self.peer(target).and_then(|peer| peer.on_disk).is_some_and(is_there);
+            && common.is_on_disk(at)
+            && self.agreed.position >= end.position;
         if is_due {
             let with = known.in_sync.iter().copied().filter(|member| member.node != to).collect();
             self.ending = Ending::Released { at: at.now, to, end, with };

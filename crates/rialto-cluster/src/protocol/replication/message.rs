@@ -54,8 +54,6 @@ pub enum Message {
         stream: Option<Stream>,
         /// What it has in memory that outlives its process.
         received: LogPoint,
-        /// What it has on its disk.
-        on_disk: LogPoint,
         /// Whether it can go on as a standby.
         fitness: Fitness,
     },

@@ -2,7 +2,6 @@
 
 use rialto::log::LogPoint;
 
-use super::common::later;
 use super::configuration::Member;
 use super::event::At;
 use super::message::{Fitness, Stream};
@@ -35,8 +34,6 @@ pub(super) struct Peer {
     pub began: LogPoint,
     /// What it has in memory, once it has taken the stream.
     pub acknowledged: Option<LogPoint>,
-    /// What it has on its disk, once it has taken the stream.
-    pub on_disk: Option<LogPoint>,
     /// What was sent.
     pub sent: LogPoint,
     progress_at: Moment,
@@ -53,7 +50,6 @@ impl Peer {
             stream: None,
             began: beginning,
             acknowledged: None,
-            on_disk: None,
             sent: beginning,
             progress_at: Moment::ZERO,
             next_stream: Moment::ZERO,
@@ -63,17 +59,17 @@ impl Peer {
     /// A stream begins where the replica's log ends.
     pub fn begin(&mut self, stream: Stream, end: LogPoint, next: Moment) {
         (self.stream, self.sent, self.next_stream) = (Some(stream), end, next);
-        (self.acknowledged, self.on_disk, self.began) = (None, None, end);
+        (self.acknowledged, self.began) = (None, end);
     }
 
     /// The stream cannot go on, or not begin.
     pub fn cannot_follow(&mut self) {
         self.log = PeerLog::CannotFollow;
-        (self.stream, self.acknowledged, self.on_disk) = (None, None, None);
+        (self.stream, self.acknowledged) = (None, None);
     }
 
     /// The replica has everything up to here, in its stream.
-    pub fn acknowledge(&mut self, received: LogPoint, on_disk: LogPoint, now: Moment) {
+    pub fn acknowledge(&mut self, received: LogPoint, now: Moment) {
         // It has what was not sent: its log is not the primary's, whatever stream it claims.
         let is_beyond = received.position > self.sent.position;
         if is_beyond || received.position == self.sent.position && received != self.sent {
@@ -84,7 +80,6 @@ impl Peer {
             self.progress_at = now;
         }
         self.log = PeerLog::CanFollow;
-        self.on_disk = Some(self.on_disk.map_or(on_disk, |before| later(before, on_disk)));
     }
 
     /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.

@@ -95,7 +95,8 @@ impl Replica {
     }
 
     /// What may be answered at this moment; nothing if it does not serve. At level 1 everything that ran may be answered
-    /// while this is something. A driver runs a transaction, asks here, and answers it at once or asks again later (C1).
+    /// while this is something. A driver runs a transaction, asks here, and answers it at once (C1). What may not be answered
+    /// yet is asked for again after each step: more replicas may have it, its disk may have it, or a promise may have come.
     pub fn answers(&self, now: Moment, log: LogState) -> Option<Answers> {
         match &self.role {
             Role::Leading(leading) => leading.answers(&self.common, At { now, log }),
@@ -145,7 +146,7 @@ impl Replica {
             }
             Event::RedoFailed => self.common.fitness = Fitness::Unfit,
             Event::Switchover { to } => {
-                self.if_leading(|leading, common| leading.switch_over(common, to));
+                self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
             }
             Event::Force { without } => {
                 self.follow(at.now);
@@ -217,8 +218,8 @@ impl Replica {
             primary == from.node && known.configuration.life_in_sync(primary) == Some(from.life)
         });
         match (&mut self.role, message) {
-            (Role::Leading(leading), Message::Status { promise, stream, received, on_disk, fitness }) => {
-                let status = (promise, stream, received, on_disk, fitness);
+            (Role::Leading(leading), Message::Status { promise, stream, received, fitness }) => {
+                let status = (promise, stream, received, fitness);
                 leading.status(&mut self.common, at, from, status);
             }
             (Role::Following(following), Message::Heartbeat { ask, redo, .. }) if is_of_primary => {
