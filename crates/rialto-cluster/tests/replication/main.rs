@@ -110,6 +110,7 @@ fn run(seed: u64, tally: &mut Tally) {
             duplicate: world.random.below(150),
             long_delay: world.random.below(100),
             unknown_swap: world.random.below(400),
+            trim: world.random.below(20),
         };
     }
     world.run_until(PROMISE);

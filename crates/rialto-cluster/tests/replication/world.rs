@@ -131,13 +131,15 @@ impl Ord for Timed {
     }
 }
 
-/// How bad the network is. Probabilities are of 1000.
+/// How bad the network and the room for logs are. Probabilities are of 1000.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
     pub drop: u64,
     pub duplicate: u64,
     pub long_delay: u64,
     pub unknown_swap: u64,
+    /// How probable it is at a tick that a log is trimmed, up to a random place.
+    pub trim: u64,
 }
 
 pub struct World {
@@ -346,7 +348,7 @@ impl World {
                 if self.random.chance(flushes, 100) {
                     self.sync(node);
                 }
-                if self.random.chance(1, 100) {
+                if self.random.chance(self.weather.trim, 1000) {
                     let on_disk = self.nodes[node].log.on_disk as u64;
                     let trimmed = self.random.below(on_disk + 1) as usize;
                     self.nodes[node].trimmed = self.nodes[node].trimmed.max(trimmed);
