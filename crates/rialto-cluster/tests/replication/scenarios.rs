@@ -72,6 +72,17 @@ fn a_standby_that_fails_costs_no_service() {
 }
 
 #[test]
+fn a_primary_that_stood_still_drops_no_standby() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        world.pause(0, PROMISE * 7 / 10);
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
+    });
+}
+
+#[test]
 fn a_store_that_is_away_costs_nothing_while_nothing_fails() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 3);

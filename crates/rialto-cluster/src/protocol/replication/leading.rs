@@ -65,6 +65,7 @@ pub(super) struct Leading {
     streams: u64,
     ending: Ending,
     served_since: Moment,
+    last_step: Moment,
     /// Only for a bug that can be put back.
     served_at_last_step: bool,
 }
@@ -83,6 +84,7 @@ impl Leading {
             streams: 0,
             ending: Ending::GoesOn,
             served_since: at.now,
+            last_step: at.now,
             served_at_last_step: false,
         }
     }
@@ -214,6 +216,10 @@ impl Leading {
         if !self.has_led {
             return true;
         }
+        if at.now >= self.last_step + common.options.heartbeat * 2 {
+            self.peers.iter_mut().for_each(|peer| peer.promise.forgive());
+        }
+        self.last_step = at.now;
         self.agree(common, &known.configuration, at);
         self.served_at_last_step = self.serves(common, at.now);
         if self.served_at_last_step {

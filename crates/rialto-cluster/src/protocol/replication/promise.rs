@@ -43,6 +43,11 @@ impl Promise {
         }
     }
 
+    /// The primary itself stood still: what the standby has said meanwhile may not have been read yet.
+    pub fn forgive(&mut self) {
+        self.unanswered_since = None;
+    }
+
     /// Whether it holds at this moment.
     pub fn holds(&self, now: Moment) -> bool {
         now < self.holds_until
