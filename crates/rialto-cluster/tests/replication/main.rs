@@ -108,7 +108,7 @@ fn run(seed: u64, tally: &mut Tally) {
         world.weather = Weather {
             drop: world.random.below(150),
             duplicate: world.random.below(150),
-            long_delay: world.random.below(100),
+            long_delay: world.random.below(250),
             unknown_swap: world.random.below(400),
             trim: world.random.below(20),
         };

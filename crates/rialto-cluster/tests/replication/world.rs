@@ -173,7 +173,7 @@ impl World {
         let mut random = Random::new(seed);
         let replicas = 2 + random.below(4) as usize;
         let in_sync = 1 + random.below(replicas as u64) as usize;
-        let heartbeat = if random.chance(1, 4) { PROMISE / 3 } else { HEARTBEAT };
+        let heartbeat = if random.chance(1, 2) { PROMISE / 3 } else { HEARTBEAT };
         World::of(random, replicas, in_sync, heartbeat)
     }
 
@@ -653,6 +653,7 @@ impl World {
         let copies = if self.random.chance(weather.duplicate, 1000) { 2 } else { 1 };
         for _ in 0..copies {
             let most = match self.random.chance(weather.long_delay, 1000) {
+                true if self.random.chance(1, 2) => PROMISE / 2,
                 true => 3 * PROMISE,
                 false => 20,
             };
