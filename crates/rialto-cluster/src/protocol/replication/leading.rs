@@ -354,7 +354,8 @@ impl Leading {
     }
 
     /// A primary that drains releases its standby once all replicas in sync have all of its log, and its disk, too: then
-    /// everything can be answered. The standby has its own disk take the log before its swap. The primary goes on if the standby is not in sync any more, or if that takes longer than a promise holds.
+    /// everything can be answered. The standby has its own disk take the log before its swap. The primary goes on if the
+    /// standby is not in sync any more, or if that takes longer than a promise holds.
     fn end_drain(&mut self, common: &mut Common, known: &Configuration, at: At) {
         let Ending::Draining { since, to, log } = self.ending else { return };
         let is_late = at.now >= since + common.options.promise;

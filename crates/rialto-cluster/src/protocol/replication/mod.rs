@@ -42,6 +42,9 @@
 //! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
 //! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
 //!
+//! `Follower::open` redoes all of the log that it finds, whatever the bound was. After an opening a standby's tables may thus have what
+//! other replicas in sync lack (C5), until these have it, too; no reader may see it before.
+//!
 //! The simulation is in `tests/replication/`.
 
 mod common;
