@@ -1,0 +1,194 @@
+//! What goes into a replica's state machine, and what comes out.
+
+use rialto::Lsn;
+use rialto::log::LogPoint;
+
+use super::configuration::{Configuration, Known, Member, StoreIdentity};
+use super::message::{Envelope, Stream};
+use crate::control::Revision;
+use crate::protocol::{Epoch, Moment, NodeId};
+
+/// How far a replica's own log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogState {
+    /// The end of what is in memory that outlives the process.
+    pub received: LogPoint,
+    /// The end of what is on the disk, at most `received`.
+    pub on_disk: LogPoint,
+}
+
+/// When a step is taken, and how far the log is then.
+#[derive(Debug, Clone, Copy)]
+pub struct At {
+    /// The node's clock, which runs through suspension.
+    pub now: Moment,
+    /// The replica's log.
+    pub log: LogState,
+}
+
+/// The number of a request to the control store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// What a read of the control store gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// The partition's configuration.
+    Is(Known),
+    /// The partition has none.
+    Missing,
+    /// The control store gave no answer.
+    Unavailable,
+}
+
+/// What became of a swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapOutcome {
+    /// It was done, by this write.
+    Done(Revision),
+    /// Another revision was found: nothing has changed.
+    Lost,
+    /// It may have been done, may still be done, or not at all.
+    Unknown,
+}
+
+/// What goes in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Time has passed. It is to come several times in a heartbeat.
+    Tick,
+    /// The replica's log has grown, or more of it is on the disk.
+    LogMoved,
+    /// A message has come. The bytes beside it stay until the step's effects are carried out.
+    Received(Envelope),
+    /// A read has ended.
+    ReadEnded(Ticket, ReadOutcome),
+    /// A swap has ended.
+    SwapEnded(Ticket, SwapOutcome),
+    /// The replica's database takes transactions ([`Effect::Lead`]).
+    Led,
+    /// It does not.
+    LeadFailed,
+    /// The log stands still ([`Effect::Drain`]), and all that ran has its place in it.
+    Drained,
+    /// The blocks that [`Effect::Ship`] asked for are not in this log: it goes through another end, or was trimmed.
+    CannotShip {
+        /// The replica.
+        to: NodeId,
+        /// The stream.
+        stream: Stream,
+    },
+    /// The log has stopped, for good (C7).
+    LogStopped,
+    /// The redo has failed (C7).
+    RedoFailed,
+    /// An operator wants another primary. Only a primary follows this.
+    Switchover {
+        /// The standby that is to lead.
+        to: NodeId,
+    },
+    /// An operator has this replica lead, whatever the control store and other replicas say. What they have and this one
+    /// has not is lost.
+    Force {
+        /// The nodes that the operator knows to be dead: the force does not wait for them.
+        without: Vec<NodeId>,
+    },
+}
+
+/// What is kept in a file of the replica's own. It is there again at the next opening.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The store of the configurations, once it is known.
+    pub store: Option<StoreIdentity>,
+    /// The highest epoch that was seen.
+    pub epoch: Epoch,
+    /// The highest epoch that this replica has sent a swap for. While it is above the known configuration's, the swap may
+    /// still be done.
+    pub proposed: Epoch,
+}
+
+/// What comes out. A driver carries effects out in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this to the replica's file. It is on the disk before the effects after it are carried out.
+    Save(Saved),
+    /// Send a message. It may be lost.
+    Send(Envelope),
+    /// Read the partition's configuration. Exactly one [`Event::ReadEnded`] follows, within the store's time.
+    Read(Ticket),
+    /// Swap the partition's configuration, if the store is this one and the revision the expected one. Exactly one
+    /// [`Event::SwapEnded`] follows.
+    Swap {
+        /// The request.
+        ticket: Ticket,
+        /// The store.
+        store: StoreIdentity,
+        /// The revision that the key has to have.
+        expected: Revision,
+        /// The new value.
+        configuration: Configuration,
+    },
+    /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are none, or
+    /// give [`Event::CannotShip`].
+    Ship {
+        /// The replica, in its life.
+        to: Member,
+        /// The stream.
+        stream: Stream,
+        /// Where it begins.
+        begin: LogPoint,
+        /// Where it ends: a place that the log has gone through.
+        end: LogPoint,
+    },
+    /// Append the blocks that came with the message of this step. They end here.
+    Append {
+        /// Their end.
+        end: LogPoint,
+    },
+    /// Transactions up to this place may be redone.
+    RedoUpTo(Lsn),
+    /// Write the log to the disk.
+    SyncDisk,
+    /// Take transactions. The first block of the replica's own says this epoch.
+    Lead {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Take no transactions any more, answer none, and follow. An [`Effect::Lead`] that has not ended yet is taken back: no
+    /// [`Event::Led`] comes from it.
+    Follow,
+    /// Take no new transactions, and end those that run; the log then stands still.
+    Drain,
+    /// Take transactions again, after [`Effect::Drain`].
+    GoOn,
+    /// Go back to a checkpoint before a place that this node's log shares with the primary's, or take a new copy: the log has
+    /// something that the primary's has not.
+    StartOver {
+        /// The primary.
+        primary: NodeId,
+    },
+    /// More can be answered than before ([`Replica::answers`](super::Replica::answers)).
+    AnswersGrew,
+    /// Tell the operator.
+    Report(Report),
+}
+
+/// What an operator is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The control store has an older configuration than the replica has seen, or is another store: it was restored. It
+    /// needs force.
+    StoreRefused {
+        /// What it has.
+        found: Known,
+    },
+    /// A replica in sync is told to start over: a contradiction. It does not.
+    CutOffRefused,
+    /// This replica leads by force. These replicas have more than it has, which is lost.
+    ForcedLoss {
+        /// The replicas, and the ends of their logs.
+        ahead: Vec<(NodeId, LogPoint)>,
+        /// Nodes that were not asked.
+        unasked: Vec<NodeId>,
+    },
+}

@@ -1,0 +1,392 @@
+//! [`Leading`]: a replica that leads.
+
+use rialto::Lsn;
+use rialto::fault_injection;
+use rialto::log::{LogPoint, LogPosition};
+
+use super::common::{Common, earlier, later};
+use super::configuration::{Configuration, Known, Member};
+use super::event::{At, Effect};
+use super::message::{Fitness, Message, Stream};
+use super::options::Unprotected;
+use super::peer::{Peer, PeerLog};
+use super::promise::Asked;
+use crate::protocol::{Epoch, Moment, NodeId};
+
+/// Before every block.
+const BEGINNING: LogPoint = LogPoint { lsn: Lsn(0), position: LogPosition(0), checksum: 0 };
+
+/// How a primary's time ends.
+#[derive(Debug)]
+enum Ending {
+    /// It goes on.
+    GoesOn,
+    /// It takes no transactions and ships what there is, for a planned change.
+    Draining { since: Moment, to: NodeId, log: Standing },
+    /// It does not serve in this epoch any more; these messages say so.
+    Released { at: Moment, to: NodeId, end: LogPoint, with: Vec<Member> },
+    /// Its log has stopped.
+    Stopped,
+}
+
+/// Whether the log of a primary that drains stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Moves,
+    Still,
+}
+
+/// What a primary may answer at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answers {
+    /// Transactions at level 2 whose effects, and all that they have read, end here.
+    pub level_2: LogPoint,
+    /// The same for level 3.
+    pub level_3: LogPoint,
+}
+
+/// A replica that leads: it ships its log, collects promises, says what may be answered, and changes which replicas are in
+/// sync.
+///
+/// 1. `agreed` is in the memory of all replicas in sync, and of those that an open swap adds; with fewer than
+///    `min_in_sync` also on this disk. It never goes back.
+/// 2. `owed` is at or behind no answer: everything that was answered at level 2 or 3 in any epoch ends at or before it.
+#[derive(Debug)]
+pub(super) struct Leading {
+    /// The epoch in which it began to lead.
+    began: Epoch,
+    /// Whether the database takes transactions.
+    has_led: bool,
+    peers: Vec<Peer>,
+    agreed: LogPoint,
+    owed: LogPoint,
+    next_heartbeat: Moment,
+    last_ask: u64,
+    streams: u64,
+    ending: Ending,
+    served_since: Moment,
+    last_step: Moment,
+    /// Only for a bug that can be put back.
+    served_at_last_step: bool,
+}
+
+impl Leading {
+    pub fn new(epoch: Epoch, at: At) -> Leading {
+        Leading {
+            began: epoch,
+            has_led: false,
+            peers: Vec::new(),
+            agreed: BEGINNING,
+            // What was answered in earlier epochs, or by an earlier process, is in this log.
+            owed: if fault_injection::is_on("owed-begins-at-nothing") { BEGINNING } else { at.log.received },
+            next_heartbeat: at.now,
+            last_ask: 0,
+            streams: 0,
+            ending: Ending::GoesOn,
+            served_since: at.now,
+            last_step: at.now,
+            served_at_last_step: false,
+        }
+    }
+
+    pub fn led(&mut self) {
+        self.has_led = true;
+    }
+
+    pub fn stopped(&mut self) {
+        self.ending = Ending::Stopped;
+    }
+
+    /// The log stands still.
+    pub fn drained(&mut self) {
+        if let Ending::Draining { log, .. } = &mut self.ending {
+            *log = Standing::Still;
+        }
+    }
+
+    /// There is a new configuration, which this primary has swapped in.
+    pub fn reconfigured(&mut self, now: Moment) {
+        self.next_heartbeat = now;
+    }
+
+    pub fn switch_over(&mut self, common: &mut Common, now: Moment, to: NodeId) {
+        let is_standby = common.current().is_some_and(|known| {
+            known.configuration.life_in_sync(to).is_some() && known.configuration.primary != to
+        });
+        if is_standby && matches!(self.ending, Ending::GoesOn) {
+            self.ending = Ending::Draining { since: now, to, log: Standing::Moves };
+            common.effect(Effect::Drain);
+        }
+    }
+
+    /// Whether it serves at this moment: all standbys in sync, and those that an open swap adds, have promised (C1).
+    pub fn serves(&self, common: &Common, now: Moment) -> bool {
+        let Some(known) = common.current() else { return false };
+        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped)
+            && !fault_injection::is_on("handed-over-and-serving");
+        let may = self.has_led && !has_ended;
+        may && in_force(common, &known.configuration)
+            .flat_map(Configuration::standbys)
+            .all(|member| self.peer(member).is_some_and(|peer| peer.promise.holds(now)))
+    }
+
+    /// What may be answered at this moment. A driver asks after it has run a transaction and before it answers it: the
+    /// promises are looked at then (C1).
+    pub fn answers(&self, common: &Common, at: At) -> Option<Answers> {
+        let serves = match fault_injection::is_on("answers-unchecked") {
+            true => self.served_at_last_step,
+            false => self.serves(common, at.now),
+        };
+        let (level_2, on_disk) = (self.agreed, at.log.on_disk);
+        serves.then(|| Answers { level_2, level_3: earlier(level_2, on_disk) })
+    }
+
+    /// Whether a new transaction at level 2 may run.
+    pub fn admits_level_2(&self, common: &Common) -> bool {
+        let is_drained = !matches!(self.ending, Ending::GoesOn);
+        common.current().is_some_and(|known| {
+            let enough = known.configuration.in_sync.len() >= common.options.min_in_sync;
+            !is_drained && (enough || common.options.unprotected == Unprotected::WhenOnDisk)
+        })
+    }
+
+    /// A replica says how far it is.
+    pub fn status(
+        &mut self,
+        common: &mut Common,
+        at: At,
+        from: Member,
+        status: (Option<Asked>, Option<Stream>, LogPoint, Fitness),
+    ) {
+        let (promise, stream, received, fitness) = status;
+        let Some(known) = &common.known else { return };
+        if !self.has_led || known.configuration.nodes().all(|node| node != from.node) {
+            return;
+        }
+        // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
+        let recorded = known.configuration.life_in_sync(from.node);
+        if recorded.is_some_and(|life| life != from.life) {
+            return;
+        }
+        let position = self.peers.iter().position(|peer| peer.member.node == from.node);
+        let peer = match position {
+            Some(position) => &mut self.peers[position],
+            None => {
+                self.peers.push(Peer::new(from, BEGINNING));
+                self.peers.last_mut().expect("the peer that was pushed")
+            }
+        };
+        if peer.member.life != from.life {
+            *peer = Peer::new(from, BEGINNING);
+        }
+        peer.fitness = fitness;
+        if let Some(ask) = promise {
+            peer.promise.given(ask, at.now, &common.options);
+        }
+        if stream.is_some() && stream == peer.stream {
+            peer.acknowledge(received, at.now);
+        } else if at.now >= peer.next_stream {
+            self.streams += 1;
+            let stream = Stream { epoch: self.began, number: self.streams };
+            peer.begin(stream, received, at.now + common.options.retry);
+            common.effect(Effect::Ship { to: peer.member, stream, begin: received, end: received });
+        }
+    }
+
+    /// The log does not have what a stream began with.
+    pub fn cannot_ship(&mut self, common: &mut Common, to: NodeId, stream: Stream) {
+        let is_meant = |peer: &&mut Peer| peer.member.node == to && peer.stream == Some(stream);
+        if let Some(peer) = self.peers.iter_mut().find(is_meant) {
+            let (member, end) = (peer.member, peer.acknowledged.unwrap_or(peer.sent));
+            peer.cannot_follow();
+            // One that is in sync, or may be by an open swap, has answers that are to stay. It is dropped first.
+            let Some(known) = &common.known else { return };
+            if in_force(common, &known.configuration).all(|configuration| !configuration.is_in_sync(member)) {
+                common.send(to, Some(member.life), Message::StartOver { stream, end });
+            }
+        }
+    }
+
+    /// Does what time and the positions allow. False if it is to follow again: what it has handed over was not taken.
+    pub fn advance(&mut self, common: &mut Common, at: At) -> bool {
+        let Some(known) = common.current() else {
+            common.want_read(at.now);
+            return true;
+        };
+        if !self.has_led {
+            return true;
+        }
+        if at.now >= self.last_step + common.options.heartbeat * 2 {
+            self.peers.iter_mut().for_each(|peer| peer.promise.forgive());
+        }
+        self.last_step = at.now;
+        self.agree(common, &known.configuration, at);
+        self.served_at_last_step = self.serves(common, at.now);
+        if self.served_at_last_step {
+            self.served_since = at.now;
+        } else if at.now >= self.served_since + common.options.promise {
+            common.want_read(at.now);
+        }
+        self.ship(common, at);
+        self.end_drain(common, &known.configuration, at);
+        if at.now >= self.next_heartbeat {
+            self.next_heartbeat = at.now + common.options.heartbeat;
+            self.heartbeat(common, &known, at);
+        }
+        if common.store.open_swap().is_none()
+            && matches!(self.ending, Ending::GoesOn | Ending::Draining { .. })
+            && let Some(next) = self.change(common, &known.configuration, at)
+        {
+            common.propose(&known, next);
+            // What is promised and acknowledged counts from now on for both configurations.
+            self.next_heartbeat = at.now;
+        }
+        !matches!(self.ending, Ending::Released { at: since, .. } if at.now >= since + common.options.promise)
+    }
+
+    fn peer(&self, member: Member) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.member == member)
+    }
+
+    /// What all replicas in sync have, by each configuration that may be in force (C3).
+    fn agree(&mut self, common: &mut Common, known: &Configuration, at: At) {
+        let mut all = at.log.received;
+        for configuration in in_force_for_answers(common, known) {
+            for member in configuration.standbys() {
+                let Some(has) = self.peer(member).and_then(|peer| peer.acknowledged) else { return };
+                all = earlier(all, has);
+            }
+            // One memory alone is never enough.
+            if configuration.in_sync.len() < common.options.min_in_sync.max(2) {
+                all = earlier(all, at.log.on_disk);
+            }
+        }
+        if all.position > self.agreed.position {
+            self.agreed = all;
+            self.owed = later(self.owed, all);
+            common.effect(Effect::AnswersGrew);
+        }
+    }
+
+    fn ship(&mut self, common: &mut Common, at: At) {
+        for peer in &mut self.peers {
+            if let Some((stream, begin)) = peer.next_to_send(at, &common.options) {
+                let end = at.log.received;
+                common.effect(Effect::Ship { to: peer.member, stream, begin, end });
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, common: &mut Common, known: &Known, at: At) {
+        let handover = match &self.ending {
+            Ending::Released { end, with, to, .. } => Some((*end, with.clone(), Some(*to))),
+            Ending::Stopped => Some((at.log.received, Vec::new(), None)),
+            Ending::GoesOn | Ending::Draining { .. } => None,
+        };
+        if let Some((end, with, only)) = handover {
+            for member in known.configuration.standbys() {
+                if only.is_none_or(|to| to == member.node) {
+                    let message = Message::Handover { end, with: with.clone() };
+                    common.send(member.node, Some(member.life), message);
+                }
+            }
+            return;
+        }
+        let redo = match fault_injection::is_on("redo-of-what-was-shipped") {
+            true => at.log.received,
+            false => self.agreed,
+        };
+        let me = common.me.node;
+        for node in known.configuration.nodes().filter(|node| *node != me) {
+            self.last_ask += 1;
+            let ask = Asked(self.last_ask);
+            let position = self.peers.iter().position(|peer| peer.member.node == node);
+            let position = position.or_else(|| {
+                // One in sync that has not been heard yet can be silent, too.
+                let life = known.configuration.life_in_sync(node)?;
+                self.peers.push(Peer::new(Member { node, life }, BEGINNING));
+                Some(self.peers.len() - 1)
+            });
+            if let Some(position) = position {
+                self.peers[position].promise.ask(ask, at.now);
+            }
+            let known = known.clone();
+            common.send(node, None, Message::Heartbeat { known, ask, redo });
+        }
+    }
+
+    /// The next configuration, if one is due: silent standbys are dropped, and a learner that has everything is added.
+    fn change(&self, common: &mut Common, known: &Configuration, at: At) -> Option<Configuration> {
+        let is_lost = |member: &Member| {
+            let peer = self.peers.iter().find(|peer| peer.member.node == member.node);
+            peer.is_some_and(|peer| {
+                peer.member.life != member.life
+                    || peer.fitness == Fitness::Unfit
+                    || peer.log == PeerLog::CannotFollow
+                    || peer.promise.is_silent(at.now, &common.options)
+            })
+        };
+        let lost: Vec<NodeId> = known.standbys().filter(is_lost).map(|member| member.node).collect();
+        if !lost.is_empty() {
+            let next = known.without(&lost);
+            // The only replica that is left in sync has on its disk what was answered (C3).
+            let is_safe = next.in_sync.len() > 1
+                || at.log.on_disk.position >= self.owed.position
+                || fault_injection::is_on("drop-without-disk");
+            if !is_safe {
+                common.is_on_disk(at);
+            }
+            return is_safe.then_some(next);
+        }
+        let is_ready = |peer: &&Peer| {
+            known.learners.iter().any(|learner| learner.node == peer.member.node)
+                && peer.fitness == Fitness::Fit
+                && peer.promise.holds(at.now)
+                // The promise of one that was just dropped holds on.
+                && !peer.promise.is_silent(at.now, &common.options)
+                && self.agreed.position >= peer.began.position
+                && peer.acknowledged.is_some_and(|has| {
+                    has.position >= self.owed.position || fault_injection::is_on("learner-added-behind")
+                })
+        };
+        let ready = self.peers.iter().find(is_ready)?;
+        matches!(self.ending, Ending::GoesOn).then(|| known.with(ready.member))
+    }
+
+    /// A primary that drains releases its standby once all replicas in sync have all of its log, and its disk, too: then
+    /// everything can be answered. The standby has its own disk take the log before its swap. The primary goes on if the
+    /// standby is not in sync any more, or if that takes longer than a promise holds.
+    fn end_drain(&mut self, common: &mut Common, known: &Configuration, at: At) {
+        let Ending::Draining { since, to, log } = self.ending else { return };
+        let is_late = at.now >= since + common.options.promise;
+        let target = known.standbys().find(|member| member.node == to && !is_late);
+        if target.is_none() {
+            self.ending = Ending::GoesOn;
+            return common.effect(Effect::GoOn);
+        }
+        let end = at.log.received;
+        let is_due = log == Standing::Still
+            && common.store.open_swap().is_none()
+            && common.is_on_disk(at)
+            && self.agreed.position >= end.position;
+        if is_due {
+            let with = known.in_sync.iter().copied().filter(|member| member.node != to).collect();
+            self.ending = Ending::Released { at: at.now, to, end, with };
+            self.next_heartbeat = at.now;
+        }
+    }
+}
+
+/// The configurations that may be in force: the known one, and the one that an open swap may have put in its place.
+fn in_force<'c>(common: &'c Common, known: &'c Configuration) -> impl Iterator<Item = &'c Configuration> {
+    std::iter::once(known).chain(common.store.open_swap().map(|swap| &swap.to))
+}
+
+/// The same, for answers.
+fn in_force_for_answers<'c>(
+    common: &'c Common,
+    known: &'c Configuration,
+) -> impl Iterator<Item = &'c Configuration> {
+    let only_known = fault_injection::is_on("answers-by-the-known-configuration");
+    in_force(common, known).take(if only_known { 1 } else { 2 })
+}

@@ -1,0 +1,69 @@
+//! The replicas of one partition: which one is primary, which are in sync, and what may be answered.
+//!
+//! [`Replica`] is the state machine. A driver feeds it [`Event`]s with the node's clock and the log's positions, and carries
+//! out its [`Effect`]s. Bytes of the log do not pass through it.
+//!
+//! - [`Configuration`], [`Known`]: what the control store has. It changes only by a swap, and each change raises the epoch.
+//! - `following`: a standby or a learner; promises, promotion, the return of a primary. `forcing`: promotion by an operator.
+//! - `leading`, `peer`, `promise`: a primary; shipping, what may be answered, the change of which replicas are in sync.
+//! - `common`, `store`: what a replica has in each role, and its requests to the control store.
+//!
+//! # Invariants
+//!
+//! - **C1** At most one replica serves. A primary serves while all standbys in sync, and those that an open swap adds, have
+//!   promised; it counts a promise from before it asked, less the drift margin. A standby promotes itself by a swap only after its
+//!   promise has run out or was given back, and gives none while its swap may be done.
+//! - **C2** Every message carries the partition, the epoch and the life. A lower epoch is refused, and the sender is told.
+//! - **C3** Each replica in sync has everything that was answered at level 2 or 3. From before a swap is sent until a configuration
+//!   of its epoch or a later one is seen, answers need the replicas of both configurations. A replica that becomes the only one
+//!   in sync, or becomes primary, has all of it on its disk.
+//! - **C4** A replica leads only if it is in sync in its life, or is the recorded primary and all others in sync have declared
+//!   new lives, or by force. It leads only under a configuration that its own process has swapped in; therefore a swap that an
+//!   earlier process has left open is lost by then.
+//! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
+//!   starts over, unless it is in sync: no answer is cut off.
+//! - **C7** A primary whose log has stopped gives the promises back. A standby whose redo has failed says so, and is dropped.
+//!
+//! # What a driver does over the kernel
+//!
+//! | effect | carried out by |
+//! |---|---|
+//! | [`Effect::Save`] | a small file beside the database, written anew and synced |
+//! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor(Some(begin))` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
+//! | [`Effect::Append`] | `Follower::append`, after `Follower::take_load_file` for those that are missing; then [`Event::LogMoved`] |
+//! | [`Effect::RedoUpTo`] | `Follower::redo_up_to` |
+//! | [`Effect::SyncDisk`] | `Follower::sync`; at a primary a flush of its log; then [`Event::LogMoved`] |
+//! | [`Effect::Lead`] | `Follower::lead`, or nothing if the database leads; then a first block that says the epoch, and [`Event::Led`] |
+//! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open` |
+//! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
+//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open` |
+//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own |
+//!
+//! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
+//! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
+//!
+//! `Follower::open` redoes all of the log that it finds, whatever the bound was. After an opening a standby's tables may thus have what
+//! other replicas in sync lack (C5), until these have it, too; no reader may see it before.
+//!
+//! The simulation is in `tests/replication/`.
+
+mod common;
+mod configuration;
+mod event;
+mod following;
+mod forcing;
+mod leading;
+mod message;
+mod options;
+mod peer;
+mod promise;
+mod replica;
+mod store;
+
+pub use configuration::{Configuration, ConfigurationError, Known, Member, StoreIdentity};
+pub use event::{At, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome, Ticket};
+pub use leading::Answers;
+pub use message::{Envelope, Fitness, Message, Stream};
+pub use options::{ReplicationOptions, Unprotected};
+pub use promise::Asked;
+pub use replica::{Replica, RoleKind};

@@ -1,0 +1,47 @@
+//! [`ReplicationOptions`]: the times and bounds of replication.
+
+use std::time::Duration;
+
+/// What becomes of a commit at level 2 while fewer than [`ReplicationOptions::min_in_sync`] replicas are in sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unprotected {
+    /// It is answered once it is on the primary's disk.
+    WhenOnDisk,
+    /// It is refused before it runs. One that has its place in the log already is answered once it is on the disk.
+    Refused,
+}
+
+/// The times and bounds of replication. All replicas of a partition have the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicationOptions {
+    /// How long a promise holds, by the clock of the standby that gives it.
+    pub promise: Duration,
+    /// By how much a primary counts a promise shorter. The clocks of two nodes must not drift apart by more than this in
+    /// the time of a promise.
+    pub drift_margin: Duration,
+    /// The time between two heartbeats.
+    pub heartbeat: Duration,
+    /// After so long without an answer to its heartbeats the primary drops a standby. It is shorter than a promise: then
+    /// a partition whose control store is there loses no time when a standby fails.
+    pub silent_after: Duration,
+    /// The least time between two requests to the control store for the same purpose, and before blocks are sent again.
+    pub retry: Duration,
+    /// With fewer replicas in sync, memory alone is no protection.
+    pub min_in_sync: usize,
+    /// What then becomes of level 2.
+    pub unprotected: Unprotected,
+}
+
+impl Default for ReplicationOptions {
+    fn default() -> ReplicationOptions {
+        ReplicationOptions {
+            promise: Duration::from_secs(2),
+            drift_margin: Duration::from_millis(200),
+            heartbeat: Duration::from_millis(250),
+            silent_after: Duration::from_millis(1000),
+            retry: Duration::from_millis(500),
+            min_in_sync: 2,
+            unprotected: Unprotected::WhenOnDisk,
+        }
+    }
+}

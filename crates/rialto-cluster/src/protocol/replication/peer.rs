@@ -1,0 +1,104 @@
+//! [`Peer`]: another replica, as the primary sees it.
+
+use rialto::log::LogPoint;
+
+use super::configuration::Member;
+use super::event::At;
+use super::message::{Fitness, Stream};
+use super::options::ReplicationOptions;
+use super::promise::Promise;
+use crate::protocol::Moment;
+
+/// Whether blocks of the primary's log can follow what a replica has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerLog {
+    /// As far as is known.
+    CanFollow,
+    /// The primary's log has gone another way, or is not there any more at that place.
+    CannotFollow,
+}
+
+/// Another replica, as the primary sees it, in one life.
+///
+/// An acknowledgement counts only in the stream that the peer has now: the replica takes a stream only where its log's end
+/// lies on the primary's log, so what it then has is the primary's.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub member: Member,
+    pub promise: Promise,
+    pub fitness: Fitness,
+    pub log: PeerLog,
+    pub stream: Option<Stream>,
+    /// Where the stream began. The tables may hold more than all replicas in sync have, up to here: a new copy has what the
+    /// primary's tables had.
+    pub began: LogPoint,
+    /// What it has in memory, once it has taken the stream.
+    pub acknowledged: Option<LogPoint>,
+    /// What was sent.
+    pub sent: LogPoint,
+    progress_at: Moment,
+    pub next_stream: Moment,
+}
+
+impl Peer {
+    pub fn new(member: Member, beginning: LogPoint) -> Peer {
+        Peer {
+            member,
+            promise: Promise::none(),
+            fitness: Fitness::Fit,
+            log: PeerLog::CanFollow,
+            stream: None,
+            began: beginning,
+            acknowledged: None,
+            sent: beginning,
+            progress_at: Moment::ZERO,
+            next_stream: Moment::ZERO,
+        }
+    }
+
+    /// A stream begins where the replica's log ends.
+    pub fn begin(&mut self, stream: Stream, end: LogPoint, next: Moment) {
+        (self.stream, self.sent, self.next_stream) = (Some(stream), end, next);
+        (self.acknowledged, self.began) = (None, end);
+    }
+
+    /// The stream cannot go on, or not begin.
+    pub fn cannot_follow(&mut self) {
+        self.log = PeerLog::CannotFollow;
+        (self.stream, self.acknowledged) = (None, None);
+    }
+
+    /// The replica has everything up to here, in its stream.
+    pub fn acknowledge(&mut self, received: LogPoint, now: Moment) {
+        // It has what was not sent: its log is not the primary's, whatever stream it claims.
+        let is_beyond = received.position > self.sent.position;
+        if is_beyond || received.position == self.sent.position && received != self.sent {
+            return self.cannot_follow();
+        }
+        if self.acknowledged.is_none_or(|before| received.position > before.position) {
+            self.acknowledged = Some(received);
+            self.progress_at = now;
+        }
+        self.log = PeerLog::CanFollow;
+    }
+
+    /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
+    pub fn next_to_send(&mut self, at: At, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
+        let (stream, acknowledged) = (self.stream?, self.acknowledged?);
+        let end = at.log.received;
+        let is_lost =
+            acknowledged.position < self.sent.position && at.now >= self.progress_at + options.retry;
+        let begin = match is_lost {
+            true => acknowledged,
+            false => self.sent,
+        };
+        if begin.position >= end.position {
+            return None;
+        }
+        if is_lost || acknowledged == self.sent {
+            self.progress_at = at.now;
+        }
+        self.sent = end;
+        Some((stream, begin))
+    }
+}

@@ -1,0 +1,356 @@
+//! [`Replica`]: the state machine of one replica.
+
+use std::sync::Arc;
+
+use rialto::fault_injection;
+
+use super::common::Common;
+use super::configuration::{Known, Member};
+use super::event::{At, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome};
+use super::following::Following;
+use super::forcing::Forcing;
+use super::leading::{Answers, Leading};
+use super::message::{Envelope, Fitness, Message};
+use super::options::ReplicationOptions;
+use super::store::StoreRequests;
+use crate::protocol::{Epoch, Moment, PartitionId};
+
+/// What a replica does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleKind {
+    /// It takes the log of another one, or waits until it may lead.
+    Following,
+    /// It leads, and serves while the promises hold.
+    Leading,
+}
+
+#[derive(Debug)]
+enum Role {
+    Following(Following),
+    Leading(Leading),
+}
+
+/// The state machine of one replica of one partition. Each step takes an event and appends effects; it blocks on nothing,
+/// and the same events give the same effects.
+///
+/// 1. The saved epoch never goes back, and no message or configuration of a lower one has an effect.
+/// 2. It leads only under a configuration that names it primary in its life and that this process has swapped in. So no
+///    swap of an earlier process is open while it leads.
+/// 3. While a swap of its own may still be done, it gives no promise and takes no block.
+/// 4. At most one swap is open. It is concluded by a configuration of its epoch or a later one, and by nothing else.
+#[derive(Debug)]
+pub struct Replica {
+    common: Common,
+    role: Role,
+}
+
+impl Replica {
+    /// A replica whose process begins, with what is in its file.
+    pub fn open(
+        partition: PartitionId,
+        me: Member,
+        saved: Saved,
+        options: ReplicationOptions,
+        now: Moment,
+    ) -> Replica {
+        let common = Common {
+            partition,
+            me,
+            options,
+            saved,
+            fenced: Epoch(0),
+            known: None,
+            fitness: Fitness::Fit,
+            store: StoreRequests::none(),
+            out: Vec::new(),
+        };
+        let role = Role::Following(Following::new(&common, now));
+        Replica { common, role }
+    }
+
+    /// What it does.
+    pub fn role(&self) -> RoleKind {
+        match self.role {
+            Role::Following(_) => RoleKind::Following,
+            Role::Leading(_) => RoleKind::Leading,
+        }
+    }
+
+    /// The newest configuration that it knows.
+    pub fn known(&self) -> Option<&Known> {
+        self.common.known.as_deref()
+    }
+
+    /// The highest epoch that it has seen.
+    pub fn epoch(&self) -> Epoch {
+        self.common.saved.epoch
+    }
+
+    /// Whether it serves at this moment.
+    pub fn serves(&self, now: Moment) -> bool {
+        match &self.role {
+            Role::Leading(leading) => leading.serves(&self.common, now),
+            Role::Following(_) => false,
+        }
+    }
+
+    /// What may be answered at this moment; nothing if it does not serve. At level 1 everything that ran may be answered
+    /// while this is something. A driver runs a transaction, asks here, and answers it at once (C1). What may not be answered
+    /// yet is asked for again after each step: more replicas may have it, its disk may have it, or a promise may have come.
+    pub fn answers(&self, now: Moment, log: LogState) -> Option<Answers> {
+        match &self.role {
+            Role::Leading(leading) => leading.answers(&self.common, At { now, log }),
+            Role::Following(_) => None,
+        }
+    }
+
+    /// Whether a new transaction at level 2 may run.
+    pub fn admits_level_2(&self) -> bool {
+        match &self.role {
+            Role::Leading(leading) => leading.admits_level_2(&self.common),
+            Role::Following(_) => false,
+        }
+    }
+
+    /// Takes a step.
+    pub fn step(&mut self, at: At, event: Event, effects: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.common.out, effects);
+        self.take(at, event);
+        self.advance(at);
+        std::mem::swap(&mut self.common.out, effects);
+    }
+
+    fn take(&mut self, at: At, event: Event) {
+        match event {
+            Event::Tick | Event::LogMoved => {}
+            Event::Received(envelope) => self.receive(at, envelope),
+            Event::ReadEnded(ticket, outcome) => {
+                if self.common.store.answered(ticket) {
+                    self.read(at, outcome);
+                }
+            }
+            Event::SwapEnded(ticket, outcome) => {
+                if self.common.store.answered(ticket) {
+                    self.swapped(at, outcome);
+                }
+            }
+            Event::Led => self.if_leading(|leading, _| leading.led()),
+            Event::Drained => self.if_leading(|leading, _| leading.drained()),
+            Event::LeadFailed => self.follow(at.now),
+            Event::CannotShip { to, stream } => {
+                self.if_leading(|leading, common| leading.cannot_ship(common, to, stream));
+            }
+            Event::LogStopped => {
+                self.common.fitness = Fitness::Unfit;
+                self.if_leading(|leading, _| leading.stopped());
+            }
+            Event::RedoFailed => self.common.fitness = Fitness::Unfit,
+            Event::Switchover { to } => {
+                self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
+            }
+            Event::Force { without } => {
+                self.follow(at.now);
+                if let Role::Following(following) = &mut self.role {
+                    following.forcing = Some(Forcing::new(without, at.now));
+                }
+                self.common.store.conclude();
+                self.common.store.read_soon();
+            }
+        }
+    }
+
+    fn advance(&mut self, at: At) {
+        let goes_on = match &mut self.role {
+            Role::Following(following) => {
+                following.advance(&mut self.common, at);
+                true
+            }
+            Role::Leading(leading) => leading.advance(&mut self.common, at),
+        };
+        if !goes_on {
+            self.follow(at.now);
+        }
+        // While a swap is open its outcome is asked for.
+        if self.common.store.open_swap().is_some() {
+            self.common.want_read(at.now);
+        }
+    }
+
+    fn if_leading(&mut self, act: impl FnOnce(&mut Leading, &mut Common)) {
+        if let Role::Leading(leading) = &mut self.role {
+            act(leading, &mut self.common);
+        }
+    }
+
+    /// Stops to lead, if it does.
+    fn follow(&mut self, now: Moment) {
+        if let Role::Leading(_) = self.role {
+            self.common.effect(Effect::Follow);
+            self.role = Role::Following(Following::new(&self.common, now));
+        }
+    }
+
+    fn receive(&mut self, at: At, envelope: Envelope) {
+        let Envelope { partition, epoch, from, to, to_life, message } = envelope;
+        let is_for_me = partition == self.common.partition
+            && to == self.common.me.node
+            && to_life.is_none_or(|life| life == self.common.me.life);
+        if !is_for_me {
+            return;
+        }
+        let before = self.common.saved;
+        if epoch < before.epoch {
+            if !matches!(message, Message::Newer { .. }) {
+                let known = self.common.current().map(|known| (*known).clone());
+                self.common.send(from.node, None, Message::Newer { known });
+            }
+            return;
+        }
+        self.common.raise(epoch);
+        match &message {
+            Message::Heartbeat { known, .. } | Message::Newer { known: Some(known) } => {
+                self.learn(at, known);
+            }
+            _ => {}
+        }
+        let is_of_primary = self.common.current().is_some_and(|known| {
+            let primary = known.configuration.primary;
+            primary == from.node && known.configuration.life_in_sync(primary) == Some(from.life)
+        });
+        match (&mut self.role, message) {
+            (Role::Leading(leading), Message::Status { promise, stream, received, fitness }) => {
+                let status = (promise, stream, received, fitness);
+                leading.status(&mut self.common, at, from, status);
+            }
+            (Role::Following(following), Message::Heartbeat { ask, redo, .. }) if is_of_primary => {
+                following.heartbeat(&mut self.common, at, ask, redo);
+            }
+            (Role::Following(following), Message::Blocks { stream, begin, end }) if is_of_primary => {
+                following.blocks(&mut self.common, at, stream, (begin, end));
+            }
+            (Role::Following(following), Message::StartOver { stream, end }) if is_of_primary => {
+                following.start_over(&mut self.common, at, stream, end);
+            }
+            (Role::Following(following), Message::Handover { end, with }) if is_of_primary => {
+                following.handed_over(end, with);
+            }
+            (_, Message::AskLife { revision }) => {
+                self.common.send(from.node, Some(from.life), Message::LifeIs { revision });
+            }
+            (Role::Following(following), Message::LifeIs { revision }) => {
+                following.declared(&self.common, from, revision);
+            }
+            // A fence ends the epochs below its own, so it has to be above all that the replica has seen or sent a swap for.
+            (_, Message::Fence) => {
+                if epoch > before.epoch.max(before.proposed) {
+                    self.common.fenced = epoch;
+                }
+                let answer = match self.common.fenced == epoch {
+                    true => Message::Fenced { received: at.log.received },
+                    false => Message::FenceRefused { above: epoch.max(before.proposed) },
+                };
+                self.common.send(from.node, Some(from.life), answer);
+            }
+            (Role::Following(Following { forcing: Some(forcing), .. }), Message::FenceRefused { above }) => {
+                forcing.refused(above);
+            }
+            (Role::Following(following), Message::Fenced { received }) => {
+                if let Some(forcing) = &mut following.forcing {
+                    forcing.fenced(from.node, epoch, received);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a configuration that another replica knows. It was in force, so one of another store that is newer was put there by
+    /// force.
+    fn learn(&mut self, at: At, found: &Known) {
+        let epoch = found.configuration.epoch;
+        let is_newer = self.common.known.as_ref().is_none_or(|known| epoch > known.configuration.epoch);
+        if is_newer && epoch >= self.common.saved.epoch {
+            self.adopt(at, found.clone());
+        }
+    }
+
+    fn read(&mut self, at: At, outcome: ReadOutcome) {
+        let ReadOutcome::Is(found) = outcome else { return };
+        if let Role::Following(Following { forcing: Some(forcing), .. }) = &mut self.role {
+            match self.common.store.open_swap() {
+                Some(swap) if swap.to == found.configuration => self.adopt(at, found),
+                Some(swap) if swap.from == found => self.send_swap_again(),
+                _ => {
+                    self.common.store.conclude();
+                    forcing.read(found);
+                }
+            }
+            return;
+        }
+        if !self.common.is_acceptable(&found) {
+            self.common.effect(Effect::Report(Report::StoreRefused { found }));
+            return;
+        }
+        let known = self.common.known.as_ref().map(|known| known.configuration.epoch);
+        if known != Some(found.configuration.epoch) {
+            self.adopt(at, found);
+        } else if fault_injection::is_on("read-concludes-a-swap") {
+            self.common.store.conclude();
+        } else if self.common.store.open_swap().is_some() {
+            // It was not done yet, but may still be. Only a definite answer concludes it.
+            self.send_swap_again();
+        }
+    }
+
+    fn send_swap_again(&mut self) {
+        if let Some(effect) = self.common.store.send_again() {
+            self.common.effect(effect);
+        }
+    }
+
+    fn swapped(&mut self, at: At, outcome: SwapOutcome) {
+        let Some(swap) = self.common.store.open_swap() else { return };
+        match outcome {
+            SwapOutcome::Done(revision) => {
+                let (store, configuration) = (swap.from.store, swap.to.clone());
+                self.adopt(at, Known { store, revision, configuration });
+            }
+            SwapOutcome::Lost => {
+                self.common.store.read_soon();
+                if let Role::Following(Following { forcing: Some(forcing), .. }) = &mut self.role {
+                    self.common.store.conclude();
+                    forcing.lost();
+                }
+            }
+            SwapOutcome::Unknown => {}
+        }
+    }
+
+    /// A configuration has become known that was put in force.
+    fn adopt(&mut self, at: At, known: Known) {
+        let configuration = &known.configuration;
+        let swap = self.common.store.open_swap();
+        let is_own = swap.is_some_and(|swap| swap.to == *configuration);
+        if swap.is_some_and(|swap| swap.to.epoch <= configuration.epoch) {
+            self.common.store.conclude();
+        }
+        let leads = is_own && configuration.primary == self.common.me.node;
+        let primary = self.common.known.as_ref().map(|known| known.configuration.primary);
+        let is_same_primary = primary == Some(configuration.primary);
+        let epoch = configuration.epoch;
+        self.common.saved.epoch = self.common.saved.epoch.max(epoch);
+        self.common.saved.store = Some(known.store);
+        self.common.save();
+        self.common.known = Some(Arc::new(known));
+        match &mut self.role {
+            Role::Leading(leading) if leads => leading.reconfigured(at.now),
+            Role::Leading(_) => self.follow(at.now),
+            Role::Following(_) if leads => {
+                self.common.effect(Effect::Lead { epoch });
+                self.role = Role::Leading(Leading::new(epoch, at));
+            }
+            Role::Following(following) => {
+                following.reconfigured(is_same_primary);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Replication of one partition, simulated: replicas with model logs, a network, clocks, disks and a control store that fail as a
+//! seed says. After each step the oracle looks at the invariants (C1 to C5 in `protocol/replication/`); in the end all faults are healed, and
+//! the partition has to serve again.
+//!
+//! `RIALTO_SEED` repeats a run, and `RIALTO_TRACE` prints its steps.
+
+#[path = "../../../rialto/tests/common/seeds.rs"]
+#[allow(dead_code, reason = "each test program needs some of them")]
+mod seeds;
+
+mod log;
+mod oracle;
+mod scenarios;
+mod store;
+mod world;
+
+use rialto_cluster::protocol::replication::{Event, RoleKind};
+
+use crate::world::{PROMISE, Weather, World};
+
+/// What a run has met.
+#[derive(Debug, Default)]
+struct Tally {
+    steps: u64,
+    answers: u64,
+    promotions: u64,
+    restored: u64,
+    forced: u64,
+    /// The most transactions at level 1 that one failover has lost.
+    lost_at_level_1: usize,
+}
+
+/// Something happens to the partition.
+fn fault(world: &mut World) {
+    let nodes = world.nodes.len() as u64;
+    let mut draw = world.random.fork();
+    let node = draw.below(nodes) as usize;
+    // Half of the faults meet the primary.
+    let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
+    let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
+    match draw.below(18) {
+        0 => world.kill_process(node),
+        1 | 2 => world.lose_power(node),
+        3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
+        5 | 6 => {
+            // One way.
+            let other = draw.below(nodes) as usize;
+            world.down[node][other] = true;
+        }
+        7 | 8 => {
+            // Cut off from the others; the store may be there.
+            for other in 0..nodes as usize {
+                world.down[node][other] = true;
+                world.down[other][node] = true;
+            }
+        }
+        9 => world.nodes[node].cut_off_store = true,
+        10 => world.store.is_away = !world.store.is_away,
+        11 => {
+            let to = world.nodes[draw.below(nodes) as usize].id;
+            world.tell_replica(node, Event::Switchover { to });
+        }
+        12 => world.die_amid_a_step(node),
+        13 if draw.chance(1, 3) => {
+            world.nodes[node].log_stopped = true;
+            world.tell_replica(node, Event::LogStopped);
+        }
+        13 if draw.chance(1, 2) => world.tell_replica(node, Event::RedoFailed),
+        14 if draw.chance(1, 2) => world.restore_store(),
+        16 if draw.chance(1, 6) => world.force(node),
+        15 => {
+            // The primary stands still, and those that want to take over die on the way.
+            let time = PROMISE / 2 + draw.below(2 * PROMISE);
+            for other in 0..nodes as usize {
+                match Some(other) == leading {
+                    true => world.pause(other, time),
+                    false => world.nodes[other].dies_at_swap = draw.chance(2, 3),
+                }
+            }
+        }
+        _ => {
+            for links in &mut world.down {
+                links.fill(false);
+            }
+            world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);
+            world.store.is_away = false;
+        }
+    }
+}
+
+/// Names the run that fails: with it as `RIALTO_SEED` it is the first.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the run that failed: RIALTO_SEED={}", self.0);
+        }
+    }
+}
+
+/// One run.
+fn run(seed: u64, tally: &mut Tally) {
+    let _named = Named(seed);
+    let mut world = World::new(seed);
+    let bad = world.random.chance(2, 3);
+    if bad {
+        world.weather = Weather {
+            drop: world.random.below(150),
+            duplicate: world.random.below(150),
+            long_delay: world.random.below(250),
+            unknown_swap: world.random.below(400),
+            trim: world.random.below(20),
+        };
+    }
+    world.run_until(PROMISE);
+    let faults = 2 + world.random.below(10);
+    for _ in 0..faults {
+        fault(&mut world);
+        let pause = world.random.below(PROMISE);
+        world.run_until(world.time + pause);
+    }
+    heal(&mut world, seed);
+    tally.steps += world.steps;
+    tally.answers += world.answers;
+    tally.promotions += world.promotions;
+    tally.restored += u64::from(world.was_restored);
+    tally.forced += world.forced;
+    tally.lost_at_level_1 = tally.lost_at_level_1.max(world.oracle.lost_at_level_1);
+}
+
+/// All faults end: the partition serves again within a bounded time, with all its replicas in sync.
+fn heal(world: &mut World, seed: u64) {
+    world.heal();
+    // What the log of a replica or its redo was stopped by is repaired by an opening.
+    for node in 0..world.nodes.len() {
+        world.kill_process(node);
+    }
+    // A force that came to no end has fenced replicas, and needs another one.
+    if world.was_restored || world.forced > 0 {
+        world.run_until(world.time + 6 * PROMISE);
+        let node = (0..world.nodes.len())
+            .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
+            .expect("a node");
+        let node = world.serving().unwrap_or(node);
+        world.force(node);
+    }
+    for _ in 0..100 {
+        world.run_until(world.time + PROMISE / 4);
+        let before = world.answers;
+        if let Some(serving) = world.serving()
+            && world.store.now().configuration.in_sync.len() == world.nodes.len()
+        {
+            world.run_until(world.time + PROMISE / 2);
+            if world.answers > before && world.serving() == Some(serving) {
+                return;
+            }
+        }
+    }
+    let store = world.store.now();
+    let known: Vec<_> =
+        world.nodes.iter().map(|node| node.replica.as_ref().and_then(|r| r.known())).collect();
+    panic!("seed {seed}: the partition does not serve with all replicas; {store:?}; they know {known:#?}");
+}
+
+#[test]
+fn one_primary_and_nothing_that_was_answered_is_lost() {
+    let mut tally = Tally::default();
+    let (first, seeds) = seeds::for_a_while(|seed| {
+        // Many runs a seed: the name of the first one repeats all of them.
+        run(seed, &mut tally);
+    });
+    println!("RIALTO_SEED={first}: {seeds} runs, {tally:?}");
+}
