@@ -3,5 +3,6 @@
 //! and a seed repeats it.
 
 mod ids;
+pub mod transactions;
 
 pub use ids::{Epoch, Life, NodeId, PartitionId};
