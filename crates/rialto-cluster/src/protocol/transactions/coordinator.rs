@@ -130,7 +130,11 @@ impl<W: Work> Coordinator<W> {
     /// If the partition has a branch, or a branch has been asked for its vote.
     pub fn join(&mut self, of: BranchRef) {
         assert!(self.part(of.partition).is_none(), "{}: {} has a branch", self.id, of.partition);
-        assert!(self.parts.iter().all(|part| part.vote == Vote::NotAsked), "{}: votes are asked for", self.id);
+        assert!(
+            self.parts.iter().all(|part| part.vote == Vote::NotAsked),
+            "{}: votes are asked for",
+            self.id
+        );
         self.parts.push(Part { of, next: 0, outstanding: Vec::new(), vote: Vote::NotAsked });
     }
 
@@ -319,11 +323,8 @@ impl<W: Work> Coordinator<W> {
 
     fn send_decide(&mut self) {
         let State::Deciding { verdict, .. } = &self.state else { return };
-        let body = Body::Decide {
-            branches: self.branches(),
-            request: self.request,
-            verdict: verdict.clone(),
-        };
+        let body =
+            Body::Decide { branches: self.branches(), request: self.request, verdict: verdict.clone() };
         self.send(self.deciding, body);
     }
 

@@ -131,12 +131,7 @@ impl Decider {
     }
 
     /// Rows of this transaction that were written here are durable.
-    pub fn rows_durable<W: Work>(
-        &mut self,
-        id: TransactionId,
-        now: Duration,
-        effects: &mut Vec<Effect<W>>,
-    ) {
+    pub fn rows_durable<W: Work>(&mut self, id: TransactionId, now: Duration, effects: &mut Vec<Effect<W>>) {
         let Some(remembered) = self.decisions.get_mut(&id) else { return };
         match remembered.state {
             State::Recording => {
@@ -165,12 +160,8 @@ impl Decider {
         if self.inquiries.contains_key(&id) {
             return;
         }
-        let inquiry = Inquiry {
-            branches,
-            heard: BTreeMap::new(),
-            ask_at: now + TELL_AGAIN,
-            with_operator: false,
-        };
+        let inquiry =
+            Inquiry { branches, heard: BTreeMap::new(), ask_at: now + TELL_AGAIN, with_operator: false };
         self.inquiries.insert(id, inquiry);
         self.ask(id, effects);
     }

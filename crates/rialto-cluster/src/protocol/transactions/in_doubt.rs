@@ -119,7 +119,9 @@ impl<W: Work> Participant<W> {
         let standing = match self.branches.get(&id).map(|branch| &branch.state) {
             Some(State::Prepared { .. }) => Standing::Prepared,
             // It says so once that is durable.
-            Some(State::Committing { .. } | State::ReservingDecision { .. } | State::Deciding { .. }) => return,
+            Some(State::Committing { .. } | State::ReservingDecision { .. } | State::Deciding { .. }) => {
+                return;
+            }
             Some(_) => {
                 self.abort(id, now);
                 Standing::Ended

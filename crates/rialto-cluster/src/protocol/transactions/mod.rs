@@ -45,7 +45,8 @@
 //! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back |
 //! | [`Effect::Write`] | a transaction of its own on the system's tables |
 //!
-//! A promotion, or a start, reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
+//! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
+//! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
 //! prepared branches again, and then calls [`Participant::open`]. Also, a transaction of one partition that reads
 //! without locks waits at each row that a prepared branch has written: its transaction may be decided, and its client
 //! told, before this partition has heard of it.

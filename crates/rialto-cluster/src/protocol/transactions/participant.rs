@@ -25,7 +25,9 @@ use std::collections::BTreeMap;
 /// How long a branch waits for a decision before it asks, and between two times that it asks.
 pub const ASK_AFTER: Duration = Duration::from_millis(30);
 
-/// What an opening of a partition begins with.
+/// What an opening of a partition begins with. All of it is durable at every level, under the configuration of this
+/// opening, before the participant is made: the newest records of a log may be those that only this replica has, and
+/// decisions, confirmations and answers are told as soon as it is open.
 #[derive(Debug)]
 pub struct Opened<W: Work> {
     /// The partition.
@@ -58,9 +60,8 @@ impl<W: Work> Participant<W> {
     pub fn open(opened: Opened<W>, now: Duration) -> Participant<W> {
         let Opened { partition: id, opening, lost, rows } = opened;
         let prepared = rows.prepared.into_iter();
-        let prepared = prepared.map(|(of, branches)| {
-            (of, Branch::new(State::Prepared { branches, ask_at: now }, now))
-        });
+        let prepared =
+            prepared.map(|(of, branches)| (of, Branch::new(State::Prepared { branches, ask_at: now }, now)));
         Participant {
             id,
             opening,
@@ -221,10 +222,7 @@ impl<W: Work> Participant<W> {
                 };
                 let mut rows = Vec::new();
                 let has_others = branches.prepared().any(|of| of.partition != partition);
-                if keeps == Keeps::Effects
-                    && has_others
-                    && !fault_injection::is_on("decisions-in-memory")
-                {
+                if keeps == Keeps::Effects && has_others && !fault_injection::is_on("decisions-in-memory") {
                     rows.push(RowChange::Decision(id, branches.clone()));
                 }
                 if let Some(request) = branch.request

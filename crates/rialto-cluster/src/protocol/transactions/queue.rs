@@ -34,8 +34,7 @@ impl<W: Work> SendQueue<W> {
     /// # Errors
     /// [`Full`] for a request only ([`Class::Request`]).
     pub fn push(&mut self, message: Message<W>) -> Result<(), Full> {
-        let is_request =
-            message.class() == Class::Request || fault_injection::is_on("votes-behind-requests");
+        let is_request = message.class() == Class::Request || fault_injection::is_on("votes-behind-requests");
         if is_request {
             if self.requests.len() == self.requests_max {
                 return Err(Full);

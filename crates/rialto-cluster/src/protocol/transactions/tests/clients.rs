@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::model::{Answer, Bank, KEYS, Op};
 use super::world::{Event, Time, World};
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening, Outcome,
-    Place, Plan, Request, Start, TransactionId,
+    Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
+    Outcome, Place, Plan, Request, Start, TransactionId,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -96,7 +96,14 @@ pub struct Session {
 
 impl Session {
     pub fn new(requests: u64) -> Session {
-        Session { left: requests, number: 0, issued: Duration::ZERO, current: None, again_at: 0, outstanding: None }
+        Session {
+            left: requests,
+            number: 0,
+            issued: Duration::ZERO,
+            current: None,
+            again_at: 0,
+            outstanding: None,
+        }
     }
 
     pub fn is_done(&self) -> bool {

@@ -2,6 +2,7 @@
 //! so all edges between transactions are known: write to write, write to read, read to write, and of time.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::model::Seen;
@@ -70,9 +71,26 @@ pub fn what_is_wrong(transactions: &[Transaction], writers: &Writers) -> Option<
     }
     (ordered < transactions.len()).then(|| {
         let cyclic = (0..transactions.len()).filter(|at| incoming[*at] > 0);
-        let cyclic: Vec<_> = cyclic.map(|at| &transactions[at]).collect();
-        format!("a cycle among or before: {cyclic:#?}\nwriters: {writers:?}")
+        let cyclic: Vec<_> = cyclic.map(|at| transactions[at].to_string()).collect();
+        let writers = writers.iter().map(|((of, key), list)| {
+            let list: Vec<_> = list.iter().map(|id| id.to_string()).collect();
+            format!("{of} key {key}: {}", list.join(", "))
+        });
+        let writers: Vec<_> = writers.collect();
+        format!("a cycle among or before:\n{}\nwriters:\n{}", cyclic.join("\n"), writers.join("\n"))
     })
+}
+
+impl fmt::Display for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {:?} to {:?} has seen", self.id, self.began, self.told)?;
+        for seen in &self.seen {
+            write!(f, " [{} key {}: {} writers", seen.key.0, seen.key.1, seen.writers)?;
+            seen.last.map_or(Ok(()), |last| write!(f, ", last {last}"))?;
+            write!(f, "]")?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -251,6 +251,11 @@ impl Model {
         self.tell_what_is_durable();
     }
 
+    /// Whether all of the log is durable at each level.
+    pub fn is_durable(&self) -> bool {
+        self.replicated.min(self.on_disk) == self.log.len()
+    }
+
     /// How many records no standby is known to have.
     pub fn unreplicated(&self) -> usize {
         self.log.len() - self.replicated
@@ -374,9 +379,10 @@ impl Model {
             if open.locking == Locking::AsAlone && only_reads {
                 // At one instant, behind each decision that may have been told.
                 let reads_prepared = |op: &Op| match op {
-                    Op::Read(key) => self.open.values().any(|other| {
-                        other.is_prepared && other.locks.get(key) == Some(&Mode::Exclusive)
-                    }),
+                    Op::Read(key) => self
+                        .open
+                        .values()
+                        .any(|other| other.is_prepared && other.locks.get(key) == Some(&Mode::Exclusive)),
                     Op::Add(..) => false,
                 };
                 if !self.passes_prepared && running.ops.iter().any(reads_prepared) {

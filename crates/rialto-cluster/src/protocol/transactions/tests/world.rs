@@ -101,6 +101,8 @@ pub struct World {
     links: Vec<Vec<Link>>,
     queues: BTreeMap<(Address, Address), (SendQueue<Bank>, Time)>,
     faults: Faults,
+    /// A partition opens before all that its log has is durable.
+    pub opens_early: bool,
     /// From here on there are no faults.
     heals_at: Time,
     /// How often each branch was begun, by its opening.
@@ -128,6 +130,7 @@ impl World {
             links: vec![vec![Link::default(); partitions]; partitions],
             queues: BTreeMap::new(),
             faults,
+            opens_early: false,
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
             operators: BTreeMap::new(),
@@ -188,9 +191,8 @@ impl World {
             && self.nodes.iter().all(|node| node.running.is_empty())
             && self.queues.values().all(|(queue, _)| queue.is_empty())
             && self.partitions.iter().all(|of| {
-                let is_quiet = |primary: &Participant<Bank>| {
-                    primary.unfinished() == 0 && primary.remembered() == 0
-                };
+                let is_quiet =
+                    |primary: &Participant<Bank>| primary.unfinished() == 0 && primary.remembered() == 0;
                 of.model.is_quiet() && of.primary.as_ref().is_some_and(is_quiet)
             })
     }
@@ -217,6 +219,9 @@ impl World {
             }
             Event::Progress(of) => {
                 let (replicated, on_disk) = (self.random.below(4) as usize, self.random.below(4) as usize);
+                if self.has_healed() {
+                    self.partitions[of].model.taken = 0;
+                }
                 self.partitions[of].model.progress(replicated, on_disk);
                 self.work(of);
                 self.soon(6_000, Event::Progress(of));
@@ -571,6 +576,9 @@ impl World {
     fn reopen(&mut self, of: usize, lost: Option<Opening>) {
         let now = self.time();
         let partition = &mut self.partitions[of];
+        if !self.opens_early && !partition.model.is_durable() {
+            return self.after(2_000, Event::Reopen { partition: of, lost });
+        }
         partition.opening = Opening(partition.opening.0 + 1);
         let (id, opening) = (PartitionId(of as u32), partition.opening);
         let rows = partition.model.rows.clone();
