@@ -35,8 +35,20 @@ pub struct Plan {
     /// The branches, with the openings that the coordinator's node believes in: the deciding one at least, and all if
     /// votes are to ride on replies.
     pub branches: Vec<BranchRef>,
+    /// Whether another transaction of the same request may run.
+    pub tries: Tries,
     /// Partitions whose primaries are on the coordinator's node. They are sent their actions last.
     pub local: Vec<PartitionId>,
+}
+
+/// Whether a request is sent for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tries {
+    /// It is.
+    First,
+    /// It may have been sent before. Then the deciding branch begins alone, and the others once it has replied: a
+    /// retry that waits for its running original must hold no lock that the original may need.
+    Again,
 }
 
 /// Whether an action is known to be the last one of its branch.
@@ -101,6 +113,9 @@ pub struct Coordinator<W: Work> {
     deciding: PartitionId,
     level: Level,
     local: Vec<PartitionId>,
+    tries: Tries,
+    /// What waits for the reply of the deciding branch.
+    held_back: Vec<(PartitionId, Body<W>)>,
     parts: Vec<Part>,
     state: State<W>,
     effects: Vec<CoordinatorEffect<W>>,
@@ -115,6 +130,8 @@ impl<W: Work> Coordinator<W> {
             deciding: plan.deciding,
             level: plan.level.over_partitions(),
             local: plan.local,
+            tries: plan.tries,
+            held_back: Vec::new(),
             parts: Vec::new(),
             state: State::Acting { replies: Vec::new(), until: now + ACT_WITHIN },
             effects: Vec::new(),
@@ -152,14 +169,18 @@ impl<W: Work> Coordinator<W> {
     /// at this node.
     ///
     /// # Panics
-    /// If another phase is running, or a partition has no branch.
+    /// If another phase is running, a partition has no branch, or the deciding one has no action in the first phase of a
+    /// request that is sent again.
     pub fn phase(&mut self, mut actions: Vec<Action<W>>, low: u64) {
         let is_acting = matches!(&self.state, State::Acting { replies, .. } if replies.is_empty());
         assert!(is_acting && self.outstanding() == 0, "{}: a phase is running", self.id);
         actions.sort_by_key(|action| self.local.contains(&action.partition));
         let branches = self.branches();
+        let deciding = self.deciding;
+        let waits = self.tries == Tries::Again && !fault_injection::is_on("retries-hold-locks");
+        assert!(!waits || actions.iter().any(|action| action.partition == deciding), "{}: a retry", self.id);
         for Action { partition, action, place } in actions {
-            let (request, deciding) = (self.request, self.deciding);
+            let request = self.request;
             let part = self.part(partition).expect("an action is for a branch");
             let votes = place == Place::Last && part.of.access == Access::Writes && partition != deciding;
             if votes {
@@ -170,8 +191,13 @@ impl<W: Work> Coordinator<W> {
             part.outstanding.push(sequence);
             let vote = votes.then(|| branches.clone());
             let act = Act { opening: part.of.opening, low, deciding, request, sequence, action, vote };
-            self.send(partition, Body::Act(act));
+            if waits && partition != deciding {
+                self.held_back.push((partition, Body::Act(act)));
+            } else {
+                self.send(partition, Body::Act(act));
+            }
         }
+        self.tries = Tries::First;
     }
 
     /// All actions are done: the transaction is to commit with this answer.
@@ -269,6 +295,11 @@ impl<W: Work> Coordinator<W> {
                     part.vote = Vote::Given;
                 }
                 replies.push((from, reply));
+                if is_deciding {
+                    let held_back = std::mem::take(&mut self.held_back);
+                    held_back.into_iter().for_each(|(to, body)| self.send(to, body));
+                }
+                let State::Acting { replies, .. } = &mut self.state else { return };
                 let replies = replies.len();
                 if self.outstanding() == 0
                     && replies > 0

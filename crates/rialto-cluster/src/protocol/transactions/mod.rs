@@ -47,9 +47,14 @@
 //!
 //! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
-//! prepared branches again, and then calls [`Participant::open`]. Also, a transaction of one partition that reads
-//! without locks waits at each row that a prepared branch has written: its transaction may be decided, and its client
-//! told, before this partition has heard of it.
+//! prepared branches again, and then calls [`Participant::open`].
+//!
+//! Transactions of one partition that read without locks wait at each row that a branch of a
+//! transaction over several partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
+//! - A prepared one may be decided, and its client told, before this partition has heard of it.
+//! - One that is still open may belong to a transaction whose reading branches have been confirmed and have released
+//!   their locks, or have lost them in a failover since. Then a later transaction may have overwritten what it read; a
+//!   reader that sees the later one's writes has to see its writes, too.
 //!
 //! Reading order: `ids`, `records`, `message`, `coordinator`, `branch`, `participant`, `in_doubt`, `decider`, `ended`,
 //! `answers`, `queue`; in `tests`, a simulation over models of partitions.
@@ -72,7 +77,7 @@ mod tests;
 
 pub use answers::{Answers, CLOCK_MARGIN, Found, LIFETIME};
 pub use coordinator::{
-    ACT_WITHIN, Action, Coordinator, CoordinatorEffect, DECIDE_AGAIN, DECIDE_WITHIN, Place, Plan,
+    ACT_WITHIN, Action, Coordinator, CoordinatorEffect, DECIDE_AGAIN, DECIDE_WITHIN, Place, Plan, Tries,
 };
 pub use decider::TELL_AGAIN;
 pub use effect::{Effect, Keeps, Locking, Step};

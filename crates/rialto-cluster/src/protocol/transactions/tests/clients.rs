@@ -7,7 +7,7 @@ use super::model::{Answer, Bank, KEYS, Op};
 use super::world::{Event, Time, World};
 use crate::protocol::transactions::{
     Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
-    Outcome, Place, Plan, Request, Start, TransactionId,
+    Outcome, Place, Plan, Request, Start, TransactionId, Tries,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -92,6 +92,7 @@ pub struct Session {
     again_at: Time,
     /// What was sent last, until it has ended.
     outstanding: Option<TransactionId>,
+    was_tried: bool,
 }
 
 impl Session {
@@ -103,6 +104,7 @@ impl Session {
             current: None,
             again_at: 0,
             outstanding: None,
+            was_tried: false,
         }
     }
 
@@ -186,6 +188,7 @@ impl World {
             session.issued = now;
             session.current = Some(spec);
             session.again_at = 0;
+            session.was_tried = false;
         }
         if self.sessions[of].again_at <= self.now {
             let session = &self.sessions[of];
@@ -293,6 +296,7 @@ impl World {
         };
         self.cluster.attempts.insert(id, attempt);
         self.sessions[of].outstanding = Some(id);
+        let is_first = !std::mem::replace(&mut self.sessions[of].was_tried, true);
         if spec.is_whole() {
             self.nodes[node].running.insert(id.number, Run::Whole { until: self.now + 400_000 });
             let (low, to) = (self.nodes[node].low(), spec.deciding());
@@ -310,6 +314,7 @@ impl World {
             request,
             deciding: PartitionId(spec.deciding() as u32),
             level: spec.level,
+            tries: if is_first { Tries::First } else { Tries::Again },
             branches: spec.partitions().into_iter().map(branch).collect(),
             local: vec![PartitionId(node as u32)],
         };
@@ -448,7 +453,7 @@ impl World {
         let is_numbered = attempt.spec.is_numbered;
         match outcome {
             Outcome::Answered(answer) => {
-                if !attempt.spec.writes() {
+                if is_current && !attempt.spec.writes() {
                     attempt.told = Some(answer.clone());
                 }
                 if is_current {

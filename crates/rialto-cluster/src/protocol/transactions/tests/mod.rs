@@ -141,9 +141,9 @@ fn is_found_without(rule: fn(&mut World)) -> bool {
 }
 
 #[test]
-fn reads_without_locks_have_to_wait_for_prepared_branches() {
+fn reads_without_locks_have_to_wait_for_branches_that_have_written() {
     assert!(is_found_without(|world| {
-        world.partitions.iter_mut().for_each(|partition| partition.model.passes_prepared = true);
+        world.partitions.iter_mut().for_each(|partition| partition.model.passes_writes = true);
     }));
 }
 

@@ -93,7 +93,6 @@ struct Open {
     locks: BTreeMap<u8, Mode>,
     running: Option<Running>,
     has_room: bool,
-    is_prepared: bool,
 }
 
 /// What the kernel tells the participant.
@@ -117,8 +116,8 @@ pub struct Model {
     awaited: Vec<(TransactionId, Step, usize, Level)>,
     /// Room that other work has taken.
     pub taken: usize,
-    /// Reads without locks pass rows that a prepared branch has written.
-    pub passes_prepared: bool,
+    /// Reads without locks pass rows that a transaction over several partitions has written.
+    pub passes_writes: bool,
     told: Vec<Told>,
 }
 
@@ -135,7 +134,7 @@ impl Model {
             on_disk: 0,
             awaited: Vec::new(),
             taken: 0,
-            passes_prepared: false,
+            passes_writes: false,
             told: Vec::new(),
         }
     }
@@ -160,14 +159,8 @@ impl Model {
     }
 
     pub fn begin(&mut self, id: TransactionId, locking: Locking) {
-        let open = Open {
-            locking,
-            writes: Vec::new(),
-            locks: BTreeMap::new(),
-            running: None,
-            has_room: false,
-            is_prepared: false,
-        };
+        let open =
+            Open { locking, writes: Vec::new(), locks: BTreeMap::new(), running: None, has_room: false };
         assert!(self.open.insert(id, open).is_none(), "{id} has a branch in {}", self.id);
     }
 
@@ -186,8 +179,7 @@ impl Model {
     }
 
     pub fn prepare(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level) {
-        let open = self.open.get_mut(&id).expect("it is open");
-        open.is_prepared = true;
+        let open = &self.open[&id];
         let effects = Effects::Prepared { writes: open.writes.clone(), locks: open.locks.clone() };
         self.append(id, effects, rows);
         self.wait_for(id, Step::Prepared, level);
@@ -269,9 +261,9 @@ impl Model {
     pub fn fail_over(&mut self, lost: usize) {
         let log = std::mem::take(&mut self.log);
         let (replicated, on_disk) = (self.replicated, self.on_disk);
-        let passes_prepared = self.passes_prepared;
+        let passes_writes = self.passes_writes;
         *self = Model::new(self.id);
-        self.passes_prepared = passes_prepared;
+        self.passes_writes = passes_writes;
         let kept = log.len() - lost;
         for record in log.into_iter().take(kept) {
             self.redo(&record);
@@ -293,7 +285,6 @@ impl Model {
                     locks: locks.clone(),
                     running: None,
                     has_room: true,
-                    is_prepared: true,
                 };
                 self.open.insert(id, open);
             }
@@ -378,14 +369,15 @@ impl Model {
             };
             if open.locking == Locking::AsAlone && only_reads {
                 // At one instant, behind each decision that may have been told.
-                let reads_prepared = |op: &Op| match op {
-                    Op::Read(key) => self
-                        .open
-                        .values()
-                        .any(|other| other.is_prepared && other.locks.get(key) == Some(&Mode::Exclusive)),
+                let is_written = |other: &Open, key: &u8| {
+                    let is_over_partitions = other.locking == Locking::ReadsLock;
+                    is_over_partitions && other.locks.get(key) == Some(&Mode::Exclusive)
+                };
+                let reads_written = |op: &Op| match op {
+                    Op::Read(key) => self.open.values().any(|other| is_written(other, key)),
                     Op::Add(..) => false,
                 };
-                if !self.passes_prepared && running.ops.iter().any(reads_prepared) {
+                if !self.passes_writes && running.ops.iter().any(reads_written) {
                     return false;
                 }
             } else {
