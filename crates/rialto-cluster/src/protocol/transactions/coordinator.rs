@@ -177,7 +177,7 @@ impl<W: Work> Coordinator<W> {
         actions.sort_by_key(|action| self.local.contains(&action.partition));
         let branches = self.branches();
         let deciding = self.deciding;
-        let waits = self.tries == Tries::Again && !fault_injection::is_on("retries-hold-locks");
+        let waits = self.tries == Tries::Again;
         assert!(!waits || actions.iter().any(|action| action.partition == deciding), "{}: a retry", self.id);
         for Action { partition, action, place } in actions {
             let request = self.request;

@@ -210,7 +210,8 @@ impl World {
         let count = self.partitions.len();
         let mut partitions: Vec<_> = (0..count).collect();
         random.shuffle(&mut partitions);
-        let level = [Level::Memory, Level::Replicated, Level::Disk][random.below(3) as usize];
+        let levels = [Level::Memory, Level::Memory, Level::Replicated, Level::Disk];
+        let level = levels[random.below(4) as usize];
         let mut phases: Vec<Vec<(usize, Vec<Op>)>> = vec![Vec::new()];
         let key = |random: &mut Random| random.below(u64::from(KEYS)) as u8;
         let two_keys = |random: &mut Random| {
@@ -219,7 +220,10 @@ impl World {
         };
         let delta = 1 + random.below(9) as i64;
         use rialto::io::Random;
-        match random.below(10) {
+        // With every other seed: reads that others' writes may overtake.
+        let kind =
+            if self.reads_more { [0, 1, 4, 4, 5, 6][random.below(6) as usize] } else { random.below(10) };
+        match kind {
             // In one partition.
             0 | 1 => {
                 let [from, to] = two_keys(random);
@@ -259,8 +263,14 @@ impl World {
                 } else {
                     phases.push(vec![second]);
                 }
-                if count > 2 && random.chance(1, 2) {
-                    phases[0].push((partitions[2], vec![Op::Read(key(random))]));
+                let third = key(random);
+                match random.below(4) {
+                    0 if count > 2 => phases[0].push((partitions[2], vec![Op::Read(third)])),
+                    1 | 2 if count > 2 => {
+                        phases[0].push((partitions[2], vec![Op::Add(third, delta)]));
+                        phases[0][0].1[0] = Op::Add(from, -2 * delta);
+                    }
+                    _ => {}
                 }
             }
         }

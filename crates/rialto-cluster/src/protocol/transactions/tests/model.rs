@@ -248,6 +248,16 @@ impl Model {
         self.replicated.min(self.on_disk) == self.log.len()
     }
 
+    /// How many records have come since the oldest decision that is remembered, with it.
+    pub fn since_decision(&self) -> usize {
+        let is_remembered = |change: &RowChange<Bank>| match change {
+            RowChange::Decision(id, _) => self.rows.decisions.iter().any(|(of, _)| of == id),
+            _ => false,
+        };
+        let at = self.log.iter().position(|record| record.rows.iter().any(is_remembered));
+        at.map_or(0, |at| self.log.len() - at)
+    }
+
     /// How many records no standby is known to have.
     pub fn unreplicated(&self) -> usize {
         self.log.len() - self.replicated

@@ -45,6 +45,7 @@ pub enum Event {
     NodeStarts(usize),
     ClientWakes(usize),
     Fault,
+    FailsOver(usize),
 }
 
 struct Due {
@@ -101,6 +102,8 @@ pub struct World {
     links: Vec<Vec<Link>>,
     queues: BTreeMap<(Address, Address), (SendQueue<Bank>, Time)>,
     faults: Faults,
+    /// Most transactions read.
+    pub reads_more: bool,
     /// A partition opens before all that its log has is durable.
     pub opens_early: bool,
     /// From here on there are no faults.
@@ -130,6 +133,7 @@ impl World {
             links: vec![vec![Link::default(); partitions]; partitions],
             queues: BTreeMap::new(),
             faults,
+            reads_more: random.chance(1, 2),
             opens_early: false,
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
@@ -224,7 +228,8 @@ impl World {
                 }
                 self.partitions[of].model.progress(replicated, on_disk);
                 self.work(of);
-                self.soon(6_000, Event::Progress(of));
+                let within = if self.reads_more { 12_000 } else { 6_000 };
+                self.soon(within, Event::Progress(of));
             }
             Event::PartitionTick(of) => {
                 let now = self.time();
@@ -254,6 +259,7 @@ impl World {
             }
             Event::ClientWakes(of) => self.client_wakes(of),
             Event::Fault => self.fault(),
+            Event::FailsOver(of) => self.fail_over(of),
         }
     }
 
@@ -391,6 +397,19 @@ impl World {
                 _ => {}
             };
         }
+        // Just when something depends on what a partition has said.
+        let one_in = match message.body {
+            Body::StillHeld { .. } => 6,
+            Body::Reply { .. } | Body::Decide { .. } => 25,
+            _ => u64::MAX,
+        };
+        if !has_healed && self.random.chance(1, one_in) {
+            let of = match message.from {
+                Address::Partition(of) => of.0 as usize,
+                Address::Coordinator(_) => self.random.below(self.partitions.len() as u64) as usize,
+            };
+            self.soon(4_000, Event::FailsOver(of));
+        }
         let generation = match (message.from, message.to) {
             (Address::Coordinator(node), Address::Partition(of)) => {
                 self.links[node.0 as usize][of.0 as usize].at_node
@@ -430,6 +449,15 @@ impl World {
                     self.partition_learns(node, to, generation);
                 }
                 let now = self.time();
+                // Just when some branches have committed, and others not yet.
+                let is_confirmed = matches!(message.body, Body::Confirmed(_));
+                if self.faults == Faults::ForcedLosses
+                    && is_confirmed
+                    && !self.has_healed()
+                    && self.random.chance(1, 3)
+                {
+                    return self.fail_over(to);
+                }
                 if let Some(primary) = &mut self.partitions[to].primary {
                     primary.receive(message, now);
                     self.work(to);
@@ -560,7 +588,9 @@ impl World {
         let partition = &mut self.partitions[of];
         let lost = match self.random.below(3) {
             _ if is_forced => {
-                unreplicated as usize + self.random.below(4).min(partition.model.replicated() as u64) as usize
+                let most = (partition.model.replicated() as u64).min(3);
+                let some = unreplicated as usize + self.random.below(most + 1) as usize;
+                some.max(partition.model.since_decision())
             }
             // The same process's memory is found again.
             0 => 0,
