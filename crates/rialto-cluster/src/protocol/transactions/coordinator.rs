@@ -18,9 +18,9 @@ use crate::protocol::PartitionId;
 
 /// How long the actions and votes of a transaction may take.
 pub const ACT_WITHIN: Duration = Duration::from_millis(400);
-/// After this time a decision is asked for again.
+/// How often a decision is asked for again, once the time for actions and votes is over.
 pub const DECIDE_AGAIN: Duration = Duration::from_millis(30);
-/// After this time the client is told that the outcome is not known.
+/// How long after the time for actions and votes the client is told that the outcome is not known.
 pub const DECIDE_WITHIN: Duration = Duration::from_millis(1_000);
 
 /// What a coordinator knows of its transaction when it begins.

@@ -30,11 +30,9 @@ impl<W: Work> Participant<W> {
         match body {
             Body::Decided(decision, branches) => self.decided(id, decision, branches, now),
             Body::Confirmed(branches) => self.decider.confirmed(id, from, branches, &mut self.effects),
-            Body::Forgotten => {
-                if self.committed.remove(&id).is_some() {
-                    let rows = vec![RowChange::Settled(id)];
-                    self.effects.push(Effect::Write { transaction: id, rows, level: Level::Memory });
-                }
+            Body::Forgotten if self.committed.remove(&id).is_some() => {
+                let rows = vec![RowChange::Settled(id)];
+                self.effects.push(Effect::Write { transaction: id, rows, level: Level::Memory });
             }
             Body::Inquire(branches) => self.inquired(id, from, branches, now),
             Body::NotYet => {}

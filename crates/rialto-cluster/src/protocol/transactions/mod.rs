@@ -49,8 +49,9 @@
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
 //! prepared branches again, and then calls [`Participant::open`].
 //!
-//! Transactions of one partition that read without locks wait at each row that a branch of a
-//! transaction over several partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
+//! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
+//! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
+//!
 //! - A prepared one may be decided, and its client told, before this partition has heard of it.
 //! - One that is still open may belong to a transaction whose reading branches have been confirmed and have released
 //!   their locks, or have lost them in a failover since. Then a later transaction may have overwritten what it read; a

@@ -104,7 +104,7 @@ pub struct World {
     faults: Faults,
     /// Most transactions read.
     pub reads_more: bool,
-    /// A partition opens before all that its log has is durable.
+    /// A partition opens before all that its log has is durable, and often fails over again soon.
     pub opens_early: bool,
     /// From here on there are no faults.
     heals_at: Time,
@@ -618,6 +618,9 @@ impl World {
             let generation = link.at_node.max(link.at_partition) + 1;
             link.at_partition = generation;
             self.soon(30_000, Event::NodeLearns { node, partition: of, generation });
+        }
+        if self.opens_early && !self.has_healed() && self.random.chance(1, 2) {
+            self.soon(6_000, Event::FailsOver(of));
         }
         self.work(of);
     }
