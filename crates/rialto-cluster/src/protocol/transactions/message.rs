@@ -156,7 +156,8 @@ pub enum Body<W: Work> {
         /// The opening that the branch runs under.
         opening: Opening,
     },
-    /// To a coordinator: there is no such branch, and there will be none.
+    /// To a coordinator: there is no such branch, and there will be none. To a whole call it says that this copy of the
+    /// message has opened nothing: under an earlier opening, an earlier copy may have committed.
     NoBranch {
         /// The opening of the partition.
         opening: Opening,

@@ -307,6 +307,9 @@ impl<W: Work> Participant<W> {
             Admission::Ended(Ended::Decided(_, Some(answer))) => {
                 return self.answer(id, Body::Outcome(Outcome::Answered(answer)));
             }
+            Admission::Ended(Ended::Aborted) if whole.is_some() => {
+                return self.answer(id, Body::Outcome(Outcome::Aborted));
+            }
             Admission::Ended(Ended::Aborted) => return self.answer(id, Body::NoBranch { opening }),
             Admission::Ended(_) => return,
             Admission::Open => {}

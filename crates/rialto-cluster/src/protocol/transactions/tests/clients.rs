@@ -403,7 +403,8 @@ impl World {
             Some(Run::Whole { .. }) => {
                 let outcome = match message.body {
                     Body::Outcome(outcome) => outcome,
-                    Body::NoBranch { .. } => Outcome::Aborted,
+                    // An earlier copy of the call may have run.
+                    Body::NoBranch { .. } => Outcome::Unknown,
                     _ => return,
                 };
                 self.nodes[node].running.remove(&id.number);

@@ -146,8 +146,3 @@ fn reads_without_locks_have_to_wait_for_branches_that_have_written() {
         world.partitions.iter_mut().for_each(|partition| partition.model.passes_writes = true);
     }));
 }
-
-#[test]
-fn an_opening_has_to_wait_until_what_it_finds_is_durable() {
-    assert!(is_found_without(|world| world.opens_early = true));
-}

@@ -104,8 +104,6 @@ pub struct World {
     faults: Faults,
     /// Most transactions read.
     pub reads_more: bool,
-    /// A partition opens before all that its log has is durable, and often fails over again soon.
-    pub opens_early: bool,
     /// From here on there are no faults.
     heals_at: Time,
     /// How often each branch was begun, by its opening.
@@ -134,7 +132,6 @@ impl World {
             queues: BTreeMap::new(),
             faults,
             reads_more: random.chance(1, 2),
-            opens_early: false,
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
             operators: BTreeMap::new(),
@@ -606,7 +603,7 @@ impl World {
     fn reopen(&mut self, of: usize, lost: Option<Opening>) {
         let now = self.time();
         let partition = &mut self.partitions[of];
-        if !self.opens_early && !partition.model.is_durable() {
+        if !partition.model.is_durable() {
             return self.after(2_000, Event::Reopen { partition: of, lost });
         }
         partition.opening = Opening(partition.opening.0 + 1);
@@ -618,9 +615,6 @@ impl World {
             let generation = link.at_node.max(link.at_partition) + 1;
             link.at_partition = generation;
             self.soon(30_000, Event::NodeLearns { node, partition: of, generation });
-        }
-        if self.opens_early && !self.has_healed() && self.random.chance(1, 2) {
-            self.soon(6_000, Event::FailsOver(of));
         }
         self.work(of);
     }
