@@ -123,6 +123,11 @@ impl Decider {
             return;
         };
         remembered.unconfirmed.retain(|unconfirmed| *unconfirmed != from);
+        self.forget_if_confirmed(id, effects);
+    }
+
+    fn forget_if_confirmed<W: Work>(&mut self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        let remembered = self.decisions.get_mut(&id).expect("it is remembered");
         if remembered.unconfirmed.is_empty() && matches!(remembered.state, State::Telling(_)) {
             remembered.state = State::Forgetting;
             let level = remembered.branches.level;
@@ -137,6 +142,8 @@ impl Decider {
             State::Recording => {
                 remembered.state = State::Telling(now + TELL_AGAIN);
                 self.send_decision(id, effects);
+                // All may have confirmed while the row was written.
+                self.forget_if_confirmed(id, effects);
             }
             State::Telling(_) => {}
             State::Forgetting => {
