@@ -49,6 +49,9 @@
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
 //! prepared branches again, and then calls [`Participant::open`].
 //!
+//! The connections keep C2: once a partition has heard of an opening of another one, it refuses messages of earlier
+//! ones. So no decision that was told before a forced loss comes after the inquiry that follows it.
+//!
 //! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
 //! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
 //!

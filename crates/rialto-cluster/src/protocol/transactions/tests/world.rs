@@ -102,6 +102,8 @@ pub struct World {
     links: Vec<Vec<Link>>,
     queues: BTreeMap<(Address, Address), (SendQueue<Bank>, Time)>,
     faults: Faults,
+    /// The last opening of a partition that another one has heard of.
+    heard: BTreeMap<(usize, usize), u64>,
     /// Most transactions read.
     pub reads_more: bool,
     /// From here on there are no faults.
@@ -131,6 +133,7 @@ impl World {
             links: vec![vec![Link::default(); partitions]; partitions],
             queues: BTreeMap::new(),
             faults,
+            heard: BTreeMap::new(),
             reads_more: random.chance(1, 2),
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
@@ -414,7 +417,8 @@ impl World {
             (Address::Partition(of), Address::Coordinator(node)) => {
                 self.links[node.0 as usize][of.0 as usize].at_partition
             }
-            _ => 0,
+            (Address::Partition(of), _) => self.partitions[of.0 as usize].opening.0,
+            (Address::Coordinator(_), _) => 0,
         };
         if !has_healed && self.random.chance(1, 12) {
             let within = if self.random.chance(1, 2) { 5_000 } else { 200_000 };
@@ -444,6 +448,14 @@ impl World {
                         return;
                     }
                     self.partition_learns(node, to, generation);
+                }
+                if let Address::Partition(from) = from {
+                    // C2: a message of an opening before one that was heard is refused.
+                    let heard = self.heard.entry((from.0 as usize, to)).or_default();
+                    if generation < *heard {
+                        return;
+                    }
+                    *heard = generation;
                 }
                 let now = self.time();
                 // Just when some branches have committed, and others not yet.
@@ -578,6 +590,10 @@ impl World {
             return;
         }
         let unreplicated = partition.model.unreplicated() as u64;
+        let from = Address::Partition(PartitionId(of as u32));
+        for (_, (queue, _)) in self.queues.iter_mut().filter(|((sender, _), _)| *sender == from) {
+            queue.clear();
+        }
         let is_forced = self.faults == Faults::ForcedLosses
             && partition.lost.is_none()
             && self.random.chance(1, 2)
