@@ -6,5 +6,6 @@
 
 mod ids;
 pub mod replication;
+pub mod transactions;
 
 pub use ids::{Epoch, Life, Moment, NodeId, PartitionId};

@@ -1,0 +1,68 @@
+//! The answers of requests (C12).
+//!
+//! The answer of a request is a row of its deciding partition, written in one packet with the effects. The deciding
+//! partition is a function of the request, so each retry comes to the same one.
+//!
+//! Expiry: a request is run, or answered from its row, for [`LIFETIME`] after its client first sent it. A row is kept
+//! for [`LIFETIME`] and [`CLOCK_MARGIN`], by the clock of the partition's primary. So a request runs twice only if the
+//! clocks of two primaries of a partition, or of a client and a primary, differ by more than the margin.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Request, Work};
+
+/// How long after its first sending a request may be sent again.
+pub const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// How far the clocks of clients and nodes may lie apart.
+pub const CLOCK_MARGIN: Duration = Duration::from_secs(3600);
+
+/// What a partition knows of a request.
+#[derive(Debug)]
+pub enum Found<W: Work> {
+    /// It has not been answered: it may run.
+    New,
+    /// It has been answered.
+    Answered(W::Reply),
+    /// A later request of its session has been answered, or it is older than [`LIFETIME`]: it may not run.
+    TooOld,
+}
+
+/// The last answer of each session.
+#[derive(Debug)]
+pub struct Answers<W: Work> {
+    rows: BTreeMap<u64, (Request, W::Reply)>,
+}
+
+impl<W: Work> Answers<W> {
+    pub(super) fn open(rows: Vec<(Request, W::Reply)>) -> Answers<W> {
+        Answers { rows: rows.into_iter().map(|row| (row.0.session, row)).collect() }
+    }
+
+    /// Looks for a request's answer.
+    pub fn find(&self, request: Request, now: Duration) -> Found<W> {
+        match self.rows.get(&request.session) {
+            Some((of, reply)) if of.number == request.number => Found::Answered(reply.clone()),
+            Some((of, _)) if of.number > request.number => Found::TooOld,
+            _ if now > request.issued + LIFETIME => Found::TooOld,
+            _ => Found::New,
+        }
+    }
+
+    /// Takes note of an answer whose row is durable.
+    pub(super) fn put(&mut self, request: Request, reply: W::Reply) {
+        let is_later = self.rows.get(&request.session).is_some_and(|(of, _)| of.number > request.number);
+        if !is_later {
+            self.rows.insert(request.session, (request, reply));
+        }
+    }
+
+    /// Takes out a session whose row has expired, if there is one.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<u64> {
+        let mut rows = self.rows.iter();
+        let (&session, _) = rows.find(|(_, (of, _))| now > of.issued + LIFETIME + CLOCK_MARGIN)?;
+        self.rows.remove(&session);
+        Some(session)
+    }
+}

@@ -1,0 +1,262 @@
+//! The decisions that a partition remembers for others (C10), and what it does for transactions whose decision it has
+//! lost by force (hole 14).
+//!
+//! Invariants kept here: a decision is told only when its row is durable at its transaction's level. It is forgotten
+//! only when each branch that had prepared has confirmed that its own commit is durable, and told to be forgotten only
+//! when that is durable, too. After a forced loss of this partition, nothing is presumed about a transaction whose
+//! deciding branch ran under an opening before the loss.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rialto::fault_injection;
+
+use super::{
+    Address, Body, Branches, Decision, Effect, Message, Opening, RowChange, Standing, TransactionId, Work,
+};
+use crate::protocol::PartitionId;
+
+/// How often a decision is told again to branches that have not confirmed.
+pub const TELL_AGAIN: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+enum State {
+    /// The row is being written again, after a forced loss.
+    Recording,
+    /// The branches are told, the next time then.
+    Telling(Duration),
+    /// All have confirmed; the row is being removed.
+    Forgetting,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    branches: Branches,
+    unconfirmed: Vec<PartitionId>,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Inquiry {
+    branches: Branches,
+    heard: BTreeMap<PartitionId, Standing>,
+    ask_at: Duration,
+    with_operator: bool,
+}
+
+/// The deciding partition's memory.
+#[derive(Debug)]
+pub(super) struct Decider {
+    partition: PartitionId,
+    /// The last opening whose records a forced promotion may have lost.
+    lost: Option<Opening>,
+    decisions: BTreeMap<TransactionId, Remembered>,
+    inquiries: BTreeMap<TransactionId, Inquiry>,
+}
+
+impl Decider {
+    pub fn open(
+        partition: PartitionId,
+        lost: Option<Opening>,
+        rows: Vec<(TransactionId, Branches)>,
+        now: Duration,
+    ) -> Decider {
+        let mut decider = Decider { partition, lost, decisions: BTreeMap::new(), inquiries: BTreeMap::new() };
+        for (id, branches) in rows {
+            decider.insert(id, branches, State::Telling(now));
+        }
+        decider
+    }
+
+    /// Whether this partition may have lost what it knew of a transaction.
+    pub fn may_have_lost(&self, branches: &Branches) -> bool {
+        !fault_injection::is_on("lost-decisions-presumed-aborted")
+            && self.lost.is_some_and(|lost| branches.deciding_opening() <= lost)
+    }
+
+    /// Whether a decision is remembered, told or not.
+    pub fn remembers(&self, id: TransactionId) -> bool {
+        self.decisions.contains_key(&id)
+    }
+
+    /// How many decisions and inquiries are open.
+    pub fn len(&self) -> usize {
+        self.decisions.len() + self.inquiries.len()
+    }
+
+    /// Tells a decision whose row is durable.
+    pub fn tell<W: Work>(
+        &mut self,
+        id: TransactionId,
+        branches: Branches,
+        now: Duration,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        self.insert(id, branches, State::Telling(now + TELL_AGAIN));
+        self.send_decision(id, effects);
+    }
+
+    /// A branch asks: repeats the decision, if it is told already.
+    pub fn repeat<W: Work>(&self, id: TransactionId, to: PartitionId, effects: &mut Vec<Effect<W>>) {
+        let Some(remembered) = self.decisions.get(&id) else { return };
+        if !matches!(remembered.state, State::Recording) {
+            let body = Body::Decided(Decision::Commit, remembered.branches.clone());
+            effects.push(self.message(id, to, body));
+        }
+    }
+
+    /// A branch's commit is durable.
+    pub fn confirmed<W: Work>(
+        &mut self,
+        id: TransactionId,
+        from: PartitionId,
+        branches: Branches,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        let Some(remembered) = self.decisions.get_mut(&id) else {
+            if self.may_have_lost(&branches) {
+                // The decision was to commit. Other branches may be in doubt still: it is remembered anew.
+                self.record(id, branches, effects);
+            } else {
+                effects.push(self.message(id, from, Body::Forgotten));
+            }
+            return;
+        };
+        remembered.unconfirmed.retain(|unconfirmed| *unconfirmed != from);
+        self.forget_if_confirmed(id, effects);
+    }
+
+    fn forget_if_confirmed<W: Work>(&mut self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        let remembered = self.decisions.get_mut(&id).expect("it is remembered");
+        if remembered.unconfirmed.is_empty() && matches!(remembered.state, State::Telling(_)) {
+            remembered.state = State::Forgetting;
+            let level = remembered.branches.level;
+            effects.push(Effect::Write { transaction: id, rows: vec![RowChange::Forgotten(id)], level });
+        }
+    }
+
+    /// Rows of this transaction that were written here are durable.
+    pub fn rows_durable<W: Work>(&mut self, id: TransactionId, now: Duration, effects: &mut Vec<Effect<W>>) {
+        let Some(remembered) = self.decisions.get_mut(&id) else { return };
+        match remembered.state {
+            State::Recording => {
+                remembered.state = State::Telling(now + TELL_AGAIN);
+                self.send_decision(id, effects);
+                // All may have confirmed while the row was written.
+                self.forget_if_confirmed(id, effects);
+            }
+            State::Telling(_) => {}
+            State::Forgetting => {
+                let branches = remembered.branches.clone();
+                self.decisions.remove(&id);
+                for branch in branches.prepared() {
+                    effects.push(self.message(id, branch.partition, Body::Forgotten));
+                }
+            }
+        }
+    }
+
+    /// A branch is in doubt about a transaction whose decision may be lost: asks all that had prepared.
+    pub fn inquire<W: Work>(
+        &mut self,
+        id: TransactionId,
+        branches: Branches,
+        now: Duration,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        if self.inquiries.contains_key(&id) {
+            return;
+        }
+        let inquiry =
+            Inquiry { branches, heard: BTreeMap::new(), ask_at: now + TELL_AGAIN, with_operator: false };
+        self.inquiries.insert(id, inquiry);
+        self.ask(id, effects);
+    }
+
+    /// A branch has answered [`Body::Ask`].
+    pub fn hear<W: Work>(
+        &mut self,
+        id: TransactionId,
+        from: PartitionId,
+        standing: Standing,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        let Some(inquiry) = self.inquiries.get_mut(&id) else { return };
+        inquiry.heard.insert(from, standing);
+        let says = |standing| inquiry.heard.values().any(|heard| *heard == standing);
+        if says(Standing::Committed) {
+            self.settle(id, Decision::Commit, effects);
+        } else if says(Standing::Ended) {
+            // It had not voted, so the decision was not to commit; and it will not vote.
+            self.settle(id, Decision::Abort, effects);
+        } else if inquiry.heard.len() == inquiry.branches.prepared().count() && !inquiry.with_operator {
+            inquiry.with_operator = true;
+            effects.push(Effect::AskOperator { transaction: id });
+        }
+    }
+
+    /// Ends an inquiry.
+    pub fn settle<W: Work>(&mut self, id: TransactionId, decision: Decision, effects: &mut Vec<Effect<W>>) {
+        let Some(inquiry) = self.inquiries.remove(&id) else { return };
+        match decision {
+            Decision::Commit => self.record(id, inquiry.branches, effects),
+            Decision::Abort => {
+                for branch in inquiry.branches.prepared() {
+                    let body = Body::Decided(Decision::Abort, inquiry.branches.clone());
+                    effects.push(self.message(id, branch.partition, body));
+                }
+            }
+        }
+    }
+
+    /// Sends again what was not confirmed.
+    pub fn tick<W: Work>(&mut self, now: Duration, effects: &mut Vec<Effect<W>>) {
+        let mut due = Vec::new();
+        for (id, remembered) in &mut self.decisions {
+            if let State::Telling(at) = &mut remembered.state
+                && *at <= now
+            {
+                *at = now + TELL_AGAIN;
+                due.push(*id);
+            }
+        }
+        due.drain(..).for_each(|id| self.send_decision(id, effects));
+        for (id, inquiry) in &mut self.inquiries {
+            if inquiry.ask_at <= now && !inquiry.with_operator {
+                inquiry.ask_at = now + TELL_AGAIN;
+                due.push(*id);
+            }
+        }
+        due.into_iter().for_each(|id| self.ask(id, effects));
+    }
+
+    fn insert(&mut self, id: TransactionId, branches: Branches, state: State) {
+        let unconfirmed = branches.prepared().map(|branch| branch.partition).collect();
+        self.decisions.insert(id, Remembered { branches, unconfirmed, state });
+    }
+
+    fn record<W: Work>(&mut self, id: TransactionId, branches: Branches, effects: &mut Vec<Effect<W>>) {
+        let (level, rows) = (branches.level, vec![RowChange::Decision(id, branches.clone())]);
+        self.inquiries.remove(&id);
+        self.insert(id, branches, State::Recording);
+        effects.push(Effect::Write { transaction: id, rows, level });
+    }
+
+    fn send_decision<W: Work>(&self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        self.decisions[&id].unconfirmed.iter().for_each(|to| self.repeat(id, *to, effects));
+    }
+
+    fn ask<W: Work>(&self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        let inquiry = &self.inquiries[&id];
+        for branch in inquiry.branches.prepared() {
+            if !inquiry.heard.contains_key(&branch.partition) {
+                effects.push(self.message(id, branch.partition, Body::Ask(inquiry.branches.clone())));
+            }
+        }
+    }
+
+    fn message<W: Work>(&self, transaction: TransactionId, to: PartitionId, body: Body<W>) -> Effect<W> {
+        let (from, to) = (Address::Partition(self.partition), Address::Partition(to));
+        Effect::Send(Message { from, to, transaction, body })
+    }
+}

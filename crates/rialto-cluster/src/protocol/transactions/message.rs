@@ -1,0 +1,213 @@
+//! The messages between coordinators and partitions, and between partitions.
+
+use super::{Branches, Level, Opening, Request, TransactionId, Work};
+use crate::protocol::{NodeId, PartitionId};
+
+/// An end of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// The coordinators of a node.
+    Coordinator(NodeId),
+    /// The primary of a partition, on whichever node it is.
+    Partition(PartitionId),
+}
+
+/// A message about a transaction.
+#[derive(Debug, Clone)]
+pub struct Message<W: Work> {
+    /// Its sender.
+    pub from: Address,
+    /// Its receiver.
+    pub to: Address,
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// What it says.
+    pub body: Body<W>,
+}
+
+/// What a coordinator tells its client at the end.
+#[derive(Debug, Clone)]
+pub enum Outcome<W: Work> {
+    /// The request has had its effects, once, or has failed for good: the answer.
+    Answered(W::Reply),
+    /// The transaction has no effects; the same request may be sent again.
+    Aborted,
+    /// Whether the transaction has committed is not known here (SQLSTATE 08007). A request that has a number is sent
+    /// again.
+    Unknown,
+    /// The session has had a later request answered, or the request is older than answers are kept: it is not run.
+    TooOld,
+}
+
+/// How a transaction ends in its deciding partition.
+#[derive(Debug, Clone)]
+pub enum Verdict<W: Work> {
+    /// It commits, and this is the answer.
+    Commit(W::Reply),
+    /// It fails for a reason of its own: nothing is kept but the answer, so that a late duplicate of the request does
+    /// not run after its client was told of the failure.
+    Fail(W::Reply),
+}
+
+/// How a transaction has ended, as its deciding partition tells its branches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Its effects stay.
+    Commit,
+    /// It has none.
+    Abort,
+}
+
+/// What a branch knows of a transaction, when its deciding partition has lost its own record of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Prepared, and in doubt.
+    Prepared,
+    /// Committed.
+    Committed,
+    /// Neither, and never to be: the branch has made sure.
+    Ended,
+    /// The branch's own partition has had a forced loss since.
+    Lost,
+}
+
+/// An action for a branch.
+#[derive(Debug, Clone)]
+pub struct Act<W: Work> {
+    /// The opening that the branch is to run under.
+    pub opening: Opening,
+    /// The lowest number of a transaction that runs at this coordinator.
+    pub low: u64,
+    /// The deciding partition.
+    pub deciding: PartitionId,
+    /// The client's request, if it has one.
+    pub request: Option<Request>,
+    /// The number of the action in its branch, from 0 on.
+    pub sequence: u32,
+    /// The action.
+    pub action: W::Action,
+    /// If this is the branch's last action, and the branch may write: it prepares, and votes with the reply (C8).
+    pub vote: Option<Branches>,
+}
+
+/// What a message says.
+#[derive(Debug, Clone)]
+pub enum Body<W: Work> {
+    /// To a partition: a whole transaction, which needs no other partition.
+    Call {
+        /// The opening of the partition.
+        opening: Opening,
+        /// The lowest number of a transaction that runs at this coordinator.
+        low: u64,
+        /// The client's request, if it has one.
+        request: Option<Request>,
+        /// The level of its commit.
+        level: Level,
+        /// What it does.
+        action: W::Action,
+    },
+    /// To a branch: an action. The first one opens the branch.
+    Act(Act<W>),
+    /// To a branch that writes: a vote is asked for in a round of its own.
+    Prepare {
+        /// The opening that the branch runs under.
+        opening: Opening,
+        /// The branches.
+        branches: Branches,
+    },
+    /// To a branch that only reads, after the last acquisition anywhere: does it still hold its locks (C9)?
+    Confirm {
+        /// The opening that the branch runs under.
+        opening: Opening,
+        /// The level that what it has read needs (C11).
+        level: Level,
+    },
+    /// To the deciding partition: all have voted for it.
+    Decide {
+        /// The branches.
+        branches: Branches,
+        /// The client's request, if it has one.
+        request: Option<Request>,
+        /// What is to be decided.
+        verdict: Verdict<W>,
+    },
+    /// To a branch: the coordinator has given up, and never asks for a decision.
+    Abort,
+    /// To a partition, with each heartbeat: no transaction below this number runs at the coordinator.
+    Low(u64),
+    /// To a coordinator: the result of an action. `None`: the branch could not run it, and has aborted.
+    Reply {
+        /// The opening that the branch runs under.
+        opening: Opening,
+        /// The number of the action.
+        sequence: u32,
+        /// What the action gave.
+        reply: Option<W::Reply>,
+        /// The branch has voted for the transaction, too.
+        votes: bool,
+    },
+    /// To a coordinator: a branch has voted for the transaction.
+    Voted {
+        /// The opening that the branch runs under.
+        opening: Opening,
+    },
+    /// To a coordinator: a branch that only reads held all its locks, and has ended; what it has read is durable.
+    StillHeld {
+        /// The opening that the branch runs under.
+        opening: Opening,
+    },
+    /// To a coordinator: there is no such branch, and there will be none. To a whole call it says that this copy of the
+    /// message has opened nothing: under an earlier opening, an earlier copy may have committed.
+    NoBranch {
+        /// The opening of the partition.
+        opening: Opening,
+    },
+    /// To a coordinator: what the deciding partition says.
+    Outcome(Outcome<W>),
+    /// From a deciding partition to a branch: the decision.
+    Decided(Decision, Branches),
+    /// From a branch to its deciding partition: its commit is durable at the transaction's level.
+    Confirmed(Branches),
+    /// From a deciding partition to a branch: the decision is forgotten.
+    Forgotten,
+    /// From a branch in doubt to its deciding partition.
+    Inquire(Branches),
+    /// From a deciding partition to a branch in doubt: it has not decided yet.
+    NotYet,
+    /// From a deciding partition that has had a forced loss to a branch.
+    Ask(Branches),
+    /// The answer to it.
+    Standing(Standing, Branches),
+}
+
+/// Which room a message takes in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It begins work, and may be refused when there is no room.
+    Request,
+    /// It ends work, or belongs to work that was admitted: there is room for it.
+    Reserved,
+}
+
+impl<W: Work> Message<W> {
+    /// The room that the message takes (C13).
+    pub fn class(&self) -> Class {
+        match &self.body {
+            Body::Call { .. } | Body::Act(_) => Class::Request,
+            _ => Class::Reserved,
+        }
+    }
+
+    /// Whether a later message takes the place of an earlier one that is still in a queue. Therefore the room for a
+    /// transaction's messages has a bound, however often they are sent again.
+    pub fn replaces(&self, earlier: &Message<W>) -> bool {
+        let replies = |body: &Body<W>| match body {
+            Body::Reply { sequence, .. } => Some(*sequence),
+            _ => None,
+        };
+        self.transaction == earlier.transaction
+            && self.to == earlier.to
+            && std::mem::discriminant(&self.body) == std::mem::discriminant(&earlier.body)
+            && replies(&self.body) == replies(&earlier.body)
+    }
+}

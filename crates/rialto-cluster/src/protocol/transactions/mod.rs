@@ -1,0 +1,93 @@
+//! Transactions over several partitions, and requests that run at most once: C8 to C13 of the cluster's design.
+//!
+//! A transaction has a *coordinator* (on the node that its client talks to), and a *branch* in each of its partitions.
+//! One of these partitions is the *deciding* one, fixed before anything is sent; the commit of its branch is the
+//! decision. Every other branch that may write prepares before, and every other one that only reads is confirmed.
+//!
+//! ```text
+//!  coordinator     deciding partition     a branch that writes      a branch that only reads
+//!      │── Act ────────────▶│                     │                          │
+//!      │── Act (last) ──────┼────────────────────▶│ reserve, Prepared        │
+//!      │── Act ─────────────┼─────────────────────┼─────────────────────────▶│
+//!      │◀─ Reply ───────────┴─ Reply, vote ───────┴─ Reply ──────────────────│
+//!      │── Confirm ─────────┼─────────────────────┼─────────────────────────▶│ still held? reads durable?
+//!      │◀───────────────────┼─────────────────────┼─ StillHeld ──────────────│ locks released
+//!      │── Decide ─────────▶│ commit, durable     │
+//!      │◀─ Outcome ─────────│── Decided ─────────▶│ commit, durable
+//!                           │◀─ Confirmed ────────│
+//!                    forget │── Forgotten ───────▶│ (rides with other messages)
+//! ```
+//!
+//! Invariants kept here:
+//!
+//! - **Atomic**: all branches end as the deciding one. It says "commit" only when its own commit is durable at the
+//!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`).
+//! - **Durable**: a vote stands for a *Prepared* that is durable at the level and has room to commit; levels are at
+//!   least 2 ([`Level::over_partitions`]), for what was read, too (`participant`).
+//! - **Once**: a message that comes twice, late, or under another opening has no second effect (`ended`); a request that
+//!   comes again is answered from its row, or waits for the one that runs (`answers`, `participant`).
+//! - **Remembered as long as needed**: what must outlive an opening is a row ([`RowChange`]). A decision is forgotten
+//!   when all branches have confirmed it, and what a branch knows of it afterwards (`decider`).
+//! - **Bounded**: queues (`queue`), waits and memory. A branch that is not prepared does not outlive its
+//!   coordinator's connection, or the number up to which its coordinator has ended everything.
+//!
+//! All of this is state machines: [`Coordinator`] and [`Participant`] take messages, results and the time, and give
+//! effects. How a driver maps the effects of a participant to the kernel:
+//!
+//! | effect | the kernel |
+//! |---|---|
+//! | [`Effect::Begin`] | begins a transaction of the partition's database. With [`Locking::ReadsLock`] its reads lock records, absent keys and intervals |
+//! | [`Effect::Run`] | runs an action of it, whose lock waits are bounded |
+//! | [`Effect::Reserve`] | the step from the open transaction to the state `Reserved` of a commit |
+//! | [`Effect::Prepare`] | the state `Prepared`: values, all locks and the row in one packet; no commit barrier is held |
+//! | [`Effect::AwaitReads`] | waits until the log is durable at the level up to its end as it is now |
+//! | [`Effect::Commit`] | the states `Placed` and `Applied`, the rows in the same packet; locks go once it has its place |
+//! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back |
+//! | [`Effect::Write`] | a transaction of its own on the system's tables |
+//!
+//! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
+//! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
+//! prepared branches again, and then calls [`Participant::open`].
+//!
+//! The connections keep C2: once a partition has heard of an opening of another one, it refuses messages of earlier
+//! ones. So no decision that was told before a forced loss comes after the inquiry that follows it.
+//!
+//! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
+//! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
+//!
+//! - A prepared one may be decided, and its client told, before this partition has heard of it.
+//! - One that is still open may belong to a transaction whose reading branches have been confirmed and have released
+//!   their locks, or have lost them in a failover since. Then a later transaction may have overwritten what it read; a
+//!   reader that sees the later one's writes has to see its writes, too.
+//!
+//! Reading order: `ids`, `records`, `message`, `coordinator`, `branch`, `participant`, `in_doubt`, `decider`, `ended`,
+//! `answers`, `queue`; in `tests`, a simulation over models of partitions.
+
+mod answers;
+mod branch;
+mod coordinator;
+mod decider;
+mod effect;
+mod ended;
+mod ids;
+mod in_doubt;
+mod message;
+mod participant;
+mod queue;
+mod records;
+
+#[cfg(test)]
+mod tests;
+
+pub use answers::{Answers, CLOCK_MARGIN, Found, LIFETIME};
+pub use coordinator::{
+    ACT_WITHIN, Action, Coordinator, CoordinatorEffect, DECIDE_AGAIN, DECIDE_WITHIN, Place, Plan, Tries,
+};
+pub use decider::TELL_AGAIN;
+pub use effect::{Effect, Keeps, Locking, Step};
+pub use ids::{Level, Opening, Request, Start, TransactionId};
+pub use in_doubt::UNDECIDED_FOR;
+pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Standing, Verdict};
+pub use participant::{ASK_AFTER, Opened, Participant};
+pub use queue::{Full, SendQueue};
+pub use records::{Access, BranchRef, Branches, RowChange, SystemRows, Work};

@@ -1,0 +1,506 @@
+//! A partition's side of the protocol: its branches, under one opening of its primary, and what comes from coordinators.
+//!
+//! Invariants kept here: a branch runs under the opening that its coordinator named, and no other. A transaction opens
+//! one branch here at most, whatever is sent twice (C10). A branch that may write votes only after its commit has room
+//! and *Prepared* is durable (C8). The decision is told only when the deciding commit is durable at the transaction's
+//! level (C10). Of the transactions of one request at most one runs in the deciding partition at a time, and none once
+//! it is answered (C12). A branch that is not prepared ends with its coordinator's connection (C13).
+//!
+//! [`super::in_doubt`] has what partitions say to each other.
+
+use std::time::Duration;
+
+use rialto::fault_injection;
+
+use super::branch::{Branch, Rides, State};
+use super::decider::Decider;
+use super::ended::{Admission, Ended, EndedTransactions};
+use super::{
+    Access, Act, Address, Answers, Body, BranchRef, Branches, Decision, Effect, Found, Keeps, Level, Locking,
+    Message, Opening, Outcome, Request, RowChange, Start, Step, SystemRows, TransactionId, Verdict, Work,
+};
+use crate::protocol::{NodeId, PartitionId};
+use std::collections::BTreeMap;
+
+/// How long a branch waits for a decision before it asks, and between two times that it asks.
+pub const ASK_AFTER: Duration = Duration::from_millis(30);
+
+/// What an opening of a partition begins with. All of it is durable at every level, under the configuration of this
+/// opening, before the participant is made: the newest records of a log may be those that only this replica has, and
+/// decisions, confirmations and answers are told as soon as it is open.
+#[derive(Debug)]
+pub struct Opened<W: Work> {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The opening epoch.
+    pub opening: Opening,
+    /// The last opening whose records a forced promotion may have lost, if there was one.
+    pub lost: Option<Opening>,
+    /// The rows of the system. The driver has taken the prepared branches' locks, placeholders and room again.
+    pub rows: SystemRows<W>,
+}
+
+/// The primary of a partition, for the protocol.
+#[derive(Debug)]
+pub struct Participant<W: Work> {
+    pub(super) id: PartitionId,
+    pub(super) opening: Opening,
+    pub(super) lost: Option<Opening>,
+    pub(super) branches: BTreeMap<TransactionId, Branch<W>>,
+    /// Committed branches whose decision may be remembered, and when they confirm again.
+    pub(super) committed: BTreeMap<TransactionId, (Branches, Duration)>,
+    pub(super) decider: Decider,
+    pub(super) answers: Answers<W>,
+    pub(super) ended: EndedTransactions<W>,
+    pub(super) effects: Vec<Effect<W>>,
+}
+
+impl<W: Work> Participant<W> {
+    /// Opens the partition.
+    pub fn open(opened: Opened<W>, now: Duration) -> Participant<W> {
+        let Opened { partition: id, opening, lost, rows } = opened;
+        let prepared = rows.prepared.into_iter();
+        let prepared =
+            prepared.map(|(of, branches)| (of, Branch::new(State::Prepared { branches, ask_at: now }, now)));
+        Participant {
+            id,
+            opening,
+            lost,
+            branches: prepared.collect(),
+            committed: rows.committed.into_iter().map(|(of, branches)| (of, (branches, now))).collect(),
+            decider: Decider::open(id, lost, rows.decisions, now),
+            answers: Answers::open(rows.answers),
+            ended: EndedTransactions::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// What is to be done, in order.
+    pub fn take_effects(&mut self) -> Vec<Effect<W>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// The opening epoch.
+    pub fn opening(&self) -> Opening {
+        self.opening
+    }
+
+    /// How many transactions the partition has open, prepared, unconfirmed or not forgotten.
+    pub fn unfinished(&self) -> usize {
+        self.branches.len() + self.committed.len() + self.decider.len()
+    }
+
+    /// How many transactions that have ended are remembered, so that duplicates open none of them.
+    pub fn remembered(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// How long the branch that is in doubt for longest has been so, for the operator (C13).
+    pub fn in_doubt_for(&self, now: Duration) -> Option<Duration> {
+        let in_doubt = |branch: &&Branch<W>| matches!(branch.state, State::Prepared { .. });
+        self.branches.values().filter(in_doubt).map(|branch| now.saturating_sub(branch.opened_at)).max()
+    }
+
+    /// A message has come.
+    pub fn receive(&mut self, message: Message<W>, now: Duration) {
+        let id = message.transaction;
+        match (message.from, message.body) {
+            (_, Body::Call { opening, low, request, level, action }) => {
+                self.hear_low(id, low, now);
+                let vote = None;
+                let deciding = self.id;
+                let act = Act { opening, low, deciding, request, sequence: 0, action, vote };
+                self.act(id, act, Some(level), now);
+            }
+            (_, Body::Act(act)) => {
+                self.hear_low(id, act.low, now);
+                self.act(id, act, None, now);
+            }
+            (_, Body::Prepare { opening, branches }) => self.prepare(id, opening, branches),
+            (_, Body::Confirm { opening, level }) => self.confirm(id, opening, level),
+            (_, Body::Decide { branches, request, verdict }) => {
+                self.decide(id, branches, request, verdict, now);
+            }
+            (_, Body::Abort) => match self.branches.get(&id).map(|branch| &branch.state) {
+                None => self.ended.end(id, Ended::Aborted),
+                Some(State::Prepared { .. }) => self.abort(id, now),
+                Some(state) if state.may_abort() => self.abort(id, now),
+                Some(_) => {}
+            },
+            (_, Body::Low(low)) => self.hear_low(id, low, now),
+            (Address::Partition(from), body) => self.receive_from_partition(id, from, body, now),
+            (Address::Coordinator(_), _) => {}
+        }
+    }
+
+    /// The connection of a node has ended: its coordinators' branches that are not prepared abort (C13).
+    pub fn connection_ended(&mut self, node: NodeId, now: Duration) {
+        self.abort_those(now, |id| id.node == node);
+    }
+
+    /// Some time has passed.
+    pub fn tick(&mut self, now: Duration) {
+        let mut messages = Vec::new();
+        for (id, branch) in &mut self.branches {
+            if let State::Prepared { branches, ask_at } = &mut branch.state
+                && *ask_at <= now
+            {
+                *ask_at = now + ASK_AFTER;
+                messages.push((*id, branches.deciding, Body::Inquire(branches.clone())));
+            }
+        }
+        for (id, (branches, confirm_at)) in &mut self.committed {
+            if *confirm_at <= now {
+                *confirm_at = now + ASK_AFTER;
+                messages.push((*id, branches.deciding, Body::Confirmed(branches.clone())));
+            }
+        }
+        for (id, to, body) in messages {
+            self.send(id, Address::Partition(to), body);
+        }
+        self.decider.tick(now, &mut self.effects);
+        while let Some(session) = self.answers.expire(now) {
+            let transaction = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
+            let rows = vec![RowChange::Expired { session }];
+            self.effects.push(Effect::Write { transaction, rows, level: Level::Memory });
+        }
+    }
+
+    /// An action was run. `None`: it was not, because a wait took too long, say.
+    pub fn ran(&mut self, id: TransactionId, sequence: u32, reply: Option<W::Reply>, now: Duration) {
+        let opening = self.opening;
+        let Some(branch) = self.branches.get_mut(&id) else { return };
+        let State::Running { sequence: running, vote } = &mut branch.state else { return };
+        if *running != sequence {
+            return;
+        }
+        let vote = vote.take();
+        let Some(reply) = reply else {
+            let body = match branch.whole {
+                Some(_) => Body::Outcome(Outcome::Aborted),
+                None => Body::Reply { opening, sequence, reply: None, votes: false },
+            };
+            self.abort(id, now);
+            return self.answer(id, body);
+        };
+        match (vote, branch.whole) {
+            (Some(branches), _) => self.reserve(id, branches, Some(Rides { sequence, reply })),
+            (None, Some(level)) => {
+                let of = BranchRef { partition: self.id, opening, access: Access::Writes };
+                let branches = Branches { deciding: self.id, all: [of].into(), level };
+                branch.state = State::ReservingDecision { branches, verdict: Verdict::Commit(reply) };
+                self.effects.push(Effect::Reserve { transaction: id });
+            }
+            (None, None) => {
+                branch.state = State::Idle;
+                self.answer(id, Body::Reply { opening, sequence, reply: Some(reply), votes: false });
+                self.run_next(id);
+            }
+        }
+    }
+
+    /// All that a commit needs is reserved, or there is no room for it: then it aborts, while it may.
+    pub fn reserved(&mut self, id: TransactionId, has_room: bool, now: Duration) {
+        let (opening, partition) = (self.opening, self.id);
+        let Some(branch) = self.branches.get_mut(&id) else { return };
+        match (std::mem::replace(&mut branch.state, State::Idle), has_room) {
+            (State::Reserving { branches, rides }, true) => self.write_prepared(id, branches, rides),
+            (State::Reserving { rides, .. }, false) => {
+                self.abort(id, now);
+                let body = match rides {
+                    Some(Rides { sequence, .. }) => {
+                        Body::Reply { opening, sequence, reply: None, votes: false }
+                    }
+                    None => Body::NoBranch { opening },
+                };
+                self.answer(id, body);
+            }
+            (State::ReservingDecision { branches, verdict }, true) => {
+                let (keeps, answer) = match &verdict {
+                    Verdict::Commit(answer) => (Keeps::Effects, answer),
+                    Verdict::Fail(answer) => (Keeps::AnswerOnly, answer),
+                };
+                let mut rows = Vec::new();
+                let has_others = branches.prepared().any(|of| of.partition != partition);
+                if keeps == Keeps::Effects && has_others && !fault_injection::is_on("decisions-in-memory") {
+                    rows.push(RowChange::Decision(id, branches.clone()));
+                }
+                if let Some(request) = branch.request
+                    && !fault_injection::is_on("answers-in-memory")
+                {
+                    rows.push(RowChange::Answer(request, answer.clone()));
+                }
+                let level = branches.level;
+                branch.state = State::Deciding { branches, verdict };
+                self.effects.push(Effect::Commit { transaction: id, keeps, rows, level });
+            }
+            (State::ReservingDecision { .. }, false) => {
+                self.abort(id, now);
+                self.answer(id, Body::Outcome(Outcome::Aborted));
+            }
+            (state, _) => branch.state = state,
+        }
+    }
+
+    /// Something is durable at the level that was asked for.
+    pub fn durable(&mut self, id: TransactionId, step: Step, now: Duration) {
+        let opening = self.opening;
+        if step == Step::Rows {
+            return self.decider.rows_durable(id, now, &mut self.effects);
+        }
+        let Some(branch) = self.branches.get_mut(&id) else { return };
+        match (std::mem::replace(&mut branch.state, State::Idle), step) {
+            (State::Preparing { branches, rides }, Step::Prepared) => {
+                branch.state = State::Prepared { branches, ask_at: now + ASK_AFTER };
+                let body = match rides {
+                    Some(Rides { sequence, reply }) => {
+                        Body::Reply { opening, sequence, reply: Some(reply), votes: true }
+                    }
+                    None => Body::Voted { opening },
+                };
+                self.answer(id, body);
+            }
+            (State::Confirming, Step::Reads) => {
+                self.end(id, Ended::StillHeld, now);
+                self.effects.push(Effect::Release { transaction: id });
+                self.answer(id, Body::StillHeld { opening });
+            }
+            (State::Committing { branches }, Step::Commit) => {
+                self.end(id, Ended::Decided(Decision::Commit, None), now);
+                let to = Address::Partition(branches.deciding);
+                self.committed.insert(id, (branches.clone(), now + ASK_AFTER));
+                self.send(id, to, Body::Confirmed(branches));
+            }
+            (State::Deciding { branches, verdict }, Step::Commit) => {
+                let (decision, answer) = match verdict {
+                    Verdict::Commit(answer) => (Decision::Commit, answer),
+                    Verdict::Fail(answer) => (Decision::Abort, answer),
+                };
+                if let Some(request) = branch.request {
+                    self.answers.put(request, answer.clone());
+                }
+                self.answer(id, Body::Outcome(Outcome::Answered(answer.clone())));
+                if decision == Decision::Commit && branches.prepared().next().is_some() {
+                    self.decider.tell(id, branches, now, &mut self.effects);
+                }
+                self.end(id, Ended::Decided(decision, Some(answer)), now);
+            }
+            (state, _) => branch.state = state,
+        }
+    }
+
+    /// Takes note of what does not run at a coordinator any more.
+    fn hear_low(&mut self, id: TransactionId, low: u64, now: Duration) {
+        self.ended.hear_low(id, low);
+        if matches!(self.ended.admit(TransactionId { number: u64::MAX, ..id }), Admission::Stale) {
+            return;
+        }
+        self.abort_those(now, |of| of.node == id.node && (of.start, of.number) < (id.start, low));
+    }
+
+    /// An action for a branch, which it may open.
+    fn act(&mut self, id: TransactionId, act: Act<W>, whole: Option<Level>, now: Duration) {
+        let opening = self.opening;
+        match self.ended.admit(id) {
+            Admission::Stale => return,
+            Admission::Ended(_) if fault_injection::is_on("duplicates-open-branches") => {}
+            Admission::Ended(Ended::Decided(_, Some(answer))) => {
+                return self.answer(id, Body::Outcome(Outcome::Answered(answer)));
+            }
+            Admission::Ended(Ended::Aborted) if whole.is_some() => {
+                return self.answer(id, Body::Outcome(Outcome::Aborted));
+            }
+            Admission::Ended(Ended::Aborted) => return self.answer(id, Body::NoBranch { opening }),
+            Admission::Ended(_) => return,
+            Admission::Open => {}
+        }
+        if act.opening < opening {
+            return self.answer(id, Body::NoBranch { opening });
+        } else if act.opening > opening {
+            // This primary is not the partition's any more.
+            return;
+        }
+        if let Some(branch) = self.branches.get_mut(&id) {
+            if act.sequence >= branch.next {
+                branch.waiting.insert(act.sequence, act);
+                self.run_next(id);
+            }
+            return;
+        }
+        let mut branch = Branch::new(State::Parked, now);
+        branch.request = act.request.filter(|_| act.deciding == self.id);
+        branch.whole = whole;
+        branch.waiting.insert(act.sequence, act);
+        self.branches.insert(id, branch);
+        self.begin(id, now);
+    }
+
+    /// Begins a branch, unless its request is answered, or another transaction of it runs (C12).
+    fn begin(&mut self, id: TransactionId, now: Duration) {
+        let branch = &self.branches[&id];
+        if let Some(request) = branch.request {
+            let outcome = match self.answers.find(request, now) {
+                Found::New => None,
+                Found::Answered(reply) => Some(Outcome::Answered(reply)),
+                Found::TooOld => Some(Outcome::TooOld),
+            };
+            if let Some(outcome) = outcome {
+                self.branches.remove(&id);
+                self.ended.end(id, Ended::Aborted);
+                return self.answer(id, Body::Outcome(outcome));
+            }
+            let is_original = |(of, other): (&TransactionId, &Branch<W>)| {
+                *of != id
+                    && other.request.is_some_and(|of| of.session == request.session)
+                    && !matches!(other.state, State::Parked)
+            };
+            if self.branches.iter().any(is_original) && !fault_injection::is_on("retries-run-beside") {
+                return;
+            }
+        }
+        let is_alone = branch.whole.is_some() || fault_injection::is_on("unlocked-reads-over-partitions");
+        let locking = if is_alone { Locking::AsAlone } else { Locking::ReadsLock };
+        self.effects.push(Effect::Begin { transaction: id, locking });
+        self.branches.get_mut(&id).expect("it is here").state = State::Idle;
+        self.run_next(id);
+    }
+
+    /// Runs the next action of an idle branch, if it has come.
+    fn run_next(&mut self, id: TransactionId) {
+        let Some(branch) = self.branches.get_mut(&id) else { return };
+        if !matches!(branch.state, State::Idle) {
+            return;
+        }
+        let Some(act) = branch.waiting.remove(&branch.next) else { return };
+        branch.next += 1;
+        branch.state = State::Running { sequence: act.sequence, vote: act.vote };
+        self.effects.push(Effect::Run { transaction: id, sequence: act.sequence, action: act.action });
+    }
+
+    fn prepare(&mut self, id: TransactionId, opening: Opening, branches: Branches) {
+        match self.branches.get(&id).map(|branch| &branch.state) {
+            Some(State::Idle) if opening == self.opening => self.reserve(id, branches, None),
+            Some(_) => {}
+            None => self.refuse(id),
+        }
+    }
+
+    fn confirm(&mut self, id: TransactionId, opening: Opening, level: Level) {
+        match self.branches.get_mut(&id) {
+            Some(branch) if opening == self.opening && matches!(branch.state, State::Idle) => {
+                branch.state = State::Confirming;
+                if fault_injection::is_on("reads-depend-on-level-one") {
+                    return self.effects.push(Effect::AwaitReads { transaction: id, level: Level::Memory });
+                }
+                self.effects.push(Effect::AwaitReads { transaction: id, level });
+            }
+            Some(_) => {}
+            None => match self.ended.admit(id) {
+                Admission::Ended(Ended::StillHeld) => self.answer(id, Body::StillHeld { opening }),
+                _ => self.refuse(id),
+            },
+        }
+    }
+
+    fn decide(
+        &mut self,
+        id: TransactionId,
+        branches: Branches,
+        request: Option<Request>,
+        verdict: Verdict<W>,
+        now: Duration,
+    ) {
+        let opening = branches.deciding_opening();
+        let (Verdict::Commit(answer) | Verdict::Fail(answer)) = &verdict;
+        let outcome = match self.ended.admit(id) {
+            Admission::Stale => return,
+            Admission::Ended(Ended::Decided(_, Some(answer))) => Outcome::Answered(answer),
+            Admission::Ended(_) => Outcome::Aborted,
+            Admission::Open if opening > self.opening => return,
+            Admission::Open => match self.branches.get_mut(&id) {
+                Some(branch) => {
+                    if matches!(branch.state, State::Idle) {
+                        branch.state = State::ReservingDecision { branches, verdict };
+                        self.effects.push(Effect::Reserve { transaction: id });
+                    }
+                    return;
+                }
+                // What an earlier opening has decided.
+                None if self.decider.remembers(id) => Outcome::Answered(answer.clone()),
+                None => match request.map(|request| self.answers.find(request, now)) {
+                    Some(Found::Answered(reply)) => Outcome::Answered(reply),
+                    Some(Found::New) if !self.decider.may_have_lost(&branches) => Outcome::Aborted,
+                    // Its decision may have been forgotten.
+                    _ => Outcome::Unknown,
+                },
+            },
+        };
+        self.answer(id, Body::Outcome(outcome));
+    }
+
+    fn reserve(&mut self, id: TransactionId, branches: Branches, rides: Option<Rides<W>>) {
+        if fault_injection::is_on("prepare-without-room") {
+            return self.write_prepared(id, branches, rides);
+        }
+        let branch = self.branches.get_mut(&id).expect("it is here");
+        branch.state = State::Reserving { branches, rides };
+        self.effects.push(Effect::Reserve { transaction: id });
+    }
+
+    fn write_prepared(&mut self, id: TransactionId, branches: Branches, rides: Option<Rides<W>>) {
+        let (level, rows) = (branches.level, vec![RowChange::Prepared(id, branches.clone())]);
+        self.branches.get_mut(&id).expect("it is here").state = State::Preparing { branches, rides };
+        self.effects.push(Effect::Prepare { transaction: id, rows, level });
+    }
+
+    /// There is no such branch; the coordinator is told so if it still waits.
+    fn refuse(&mut self, id: TransactionId) {
+        if !matches!(self.ended.admit(id), Admission::Stale) {
+            self.answer(id, Body::NoBranch { opening: self.opening });
+        }
+    }
+
+    /// Aborts those branches of some coordinators that are not prepared.
+    fn abort_those(&mut self, now: Duration, of: impl Fn(&TransactionId) -> bool) {
+        let may_abort =
+            |(id, branch): (&TransactionId, &Branch<W>)| (of(id) && branch.state.may_abort()).then_some(*id);
+        let those: Vec<_> = self.branches.iter().filter_map(may_abort).collect();
+        those.into_iter().for_each(|id| self.abort(id, now));
+    }
+
+    /// Aborts a branch that has not ended, and sees to it that nothing opens it again.
+    pub(super) fn abort(&mut self, id: TransactionId, now: Duration) {
+        let branch = &self.branches[&id];
+        let rows = match branch.state {
+            State::Preparing { .. } | State::Prepared { .. } => vec![RowChange::NotPrepared(id)],
+            _ => Vec::new(),
+        };
+        if !matches!(branch.state, State::Parked) {
+            self.effects.push(Effect::Abort { transaction: id, rows });
+        }
+        self.end(id, Ended::Aborted, now);
+    }
+
+    /// Takes a branch out, and begins one that has waited for it.
+    pub(super) fn end(&mut self, id: TransactionId, how: Ended<W>, now: Duration) {
+        self.ended.end(id, how);
+        let branch = self.branches.remove(&id).expect("it is here");
+        let Some(request) = branch.request else { return };
+        let waits = |(_, other): &(&TransactionId, &Branch<W>)| {
+            matches!(other.state, State::Parked)
+                && other.request.is_some_and(|of| of.session == request.session)
+        };
+        // Each that begins keeps the others waiting, or is answered as they will be.
+        let waiting: Vec<_> = self.branches.iter().filter(waits).map(|(id, _)| *id).collect();
+        waiting.into_iter().for_each(|id| self.begin(id, now));
+    }
+
+    pub(super) fn answer(&mut self, id: TransactionId, body: Body<W>) {
+        self.send(id, Address::Coordinator(id.node), body);
+    }
+
+    pub(super) fn send(&mut self, transaction: TransactionId, to: Address, body: Body<W>) {
+        let from = Address::Partition(self.id);
+        self.effects.push(Effect::Send(Message { from, to, transaction, body }));
+    }
+}

@@ -1,0 +1,130 @@
+//! What a branch, or a decision, leaves in its partition as rows of the system: copies, checkpoints, standbys and
+//! failovers have them, because they are rows (C8, hole 9).
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::{Level, Opening, Request, TransactionId};
+use crate::protocol::PartitionId;
+
+/// What actions and their results are. The protocol hands them on and does not look at them.
+pub trait Work: Debug + Clone + 'static {
+    /// An action of a transaction in one partition.
+    type Action: Debug + Clone;
+    /// What an action gives, and what a client is answered.
+    type Reply: Debug + Clone;
+}
+
+/// Whether a branch may change rows. A branch that only reads leaves nothing durable: it is confirmed instead (C9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It only reads.
+    Reads,
+    /// It may write.
+    Writes,
+}
+
+/// A branch of a transaction: its partition, and the opening that it runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BranchRef {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The opening epoch of that partition.
+    pub opening: Opening,
+    /// Whether the branch may write.
+    pub access: Access,
+}
+
+/// All that the branches of a transaction know of it in common.
+#[derive(Debug, Clone)]
+pub struct Branches {
+    /// The partition whose branch's commit is the decision (C10); it is one of `all`.
+    pub deciding: PartitionId,
+    /// All branches, each partition once.
+    pub all: Arc<[BranchRef]>,
+    /// The level of the transaction, of at least [`Level::Replicated`].
+    pub level: Level,
+}
+
+impl Branches {
+    /// The branch of a partition, if the transaction has one there.
+    pub fn of(&self, partition: PartitionId) -> Option<&BranchRef> {
+        self.all.iter().find(|branch| branch.partition == partition)
+    }
+
+    /// The opening that the deciding branch runs under.
+    ///
+    /// # Panics
+    /// If the deciding partition has no branch, which is a bug.
+    pub fn deciding_opening(&self) -> Opening {
+        self.of(self.deciding).expect("the deciding partition is one of the branches'").opening
+    }
+
+    /// The branches that prepare: those that may write, without the deciding one.
+    pub fn prepared(&self) -> impl Iterator<Item = &BranchRef> {
+        self.all.iter().filter(|branch| branch.access == Access::Writes && branch.partition != self.deciding)
+    }
+}
+
+/// A change of the system's rows. It is written in one packet of the log with the effects that it belongs to.
+#[derive(Debug, Clone)]
+pub enum RowChange<W: Work> {
+    /// A branch has voted: *Prepared*. (The kernel keeps its values and its locks beside it.)
+    Prepared(TransactionId, Branches),
+    /// A prepared branch has ended; its row goes.
+    NotPrepared(TransactionId),
+    /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
+    /// deciding partition asks for it.
+    Committed(TransactionId, Branches),
+    /// The decision of a committed branch is forgotten; its row goes.
+    Settled(TransactionId),
+    /// The decision of a transaction: commit. The row stays until each branch has confirmed (C10).
+    Decision(TransactionId, Branches),
+    /// A decision is forgotten; its row goes.
+    Forgotten(TransactionId),
+    /// The answer of a request; it takes the place of the session's last one (C12).
+    Answer(Request, W::Reply),
+    /// The last answer of a session has expired; its row goes.
+    Expired {
+        /// The session.
+        session: u64,
+    },
+}
+
+/// The system's rows of a partition, as an opening finds them.
+#[derive(Debug, Clone)]
+pub struct SystemRows<W: Work> {
+    /// The prepared branches.
+    pub prepared: Vec<(TransactionId, Branches)>,
+    /// The committed branches whose decisions may still be remembered.
+    pub committed: Vec<(TransactionId, Branches)>,
+    /// The decisions that are not forgotten.
+    pub decisions: Vec<(TransactionId, Branches)>,
+    /// The last answer of each session.
+    pub answers: Vec<(Request, W::Reply)>,
+}
+
+impl<W: Work> Default for SystemRows<W> {
+    fn default() -> Self {
+        SystemRows { prepared: Vec::new(), committed: Vec::new(), decisions: Vec::new(), answers: Vec::new() }
+    }
+}
+
+impl<W: Work> SystemRows<W> {
+    /// Makes a change. A driver whose system rows are tables does not need it; a model of a partition does.
+    pub fn apply(&mut self, change: &RowChange<W>) {
+        match change {
+            RowChange::Prepared(id, branches) => self.prepared.push((*id, branches.clone())),
+            RowChange::NotPrepared(id) => self.prepared.retain(|(of, _)| of != id),
+            RowChange::Committed(id, branches) => self.committed.push((*id, branches.clone())),
+            RowChange::Settled(id) => self.committed.retain(|(of, _)| of != id),
+            RowChange::Decision(id, branches) => self.decisions.push((*id, branches.clone())),
+            RowChange::Forgotten(id) => self.decisions.retain(|(of, _)| of != id),
+            RowChange::Answer(request, reply) => {
+                self.answers.retain(|(of, _)| of.session != request.session);
+                self.answers.push((*request, reply.clone()));
+            }
+            RowChange::Expired { session } => self.answers.retain(|(of, _)| of.session != *session),
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! The clients of the simulation, and the drivers of coordinators on their nodes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::model::{Answer, Bank, KEYS, Op};
+use super::world::{Event, Time, World};
+use crate::protocol::transactions::{
+    Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
+    Outcome, Place, Plan, Request, Start, TransactionId, Tries,
+};
+use crate::protocol::{NodeId, PartitionId};
+
+/// What a request does.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// For each phase, what it does in which partition.
+    pub phases: Vec<Vec<(usize, Vec<Op>)>>,
+    pub level: Level,
+    /// Whether votes ride on replies, where an action is known to be the last one.
+    pub rides: bool,
+    /// It fails for a reason of its own, after its actions.
+    pub fails: bool,
+    /// The client numbers its requests.
+    pub is_numbered: bool,
+}
+
+impl Spec {
+    fn ops(&self) -> impl Iterator<Item = (usize, &Vec<Op>)> {
+        self.phases.iter().flatten().map(|(of, ops)| (*of, ops))
+    }
+
+    pub fn writes_in(&self, of: usize) -> bool {
+        self.ops().any(|(at, ops)| at == of && ops.iter().any(|op| matches!(op, Op::Add(..))))
+    }
+
+    pub fn writes(&self) -> bool {
+        self.ops().any(|(at, _)| self.writes_in(at))
+    }
+
+    fn partitions(&self) -> Vec<usize> {
+        let mut partitions: Vec<_> = self.ops().map(|(of, _)| of).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        partitions
+    }
+
+    /// The deciding partition: a function of the request.
+    fn deciding(&self) -> usize {
+        self.ops().next().expect("it does something").0
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.phases.len() == 1 && self.phases[0].len() == 1
+    }
+}
+
+/// A transaction that was tried for a request.
+#[derive(Debug)]
+pub struct Attempt {
+    pub request: (usize, u64),
+    pub deciding: usize,
+    pub fails: bool,
+    pub spec: Spec,
+    pub began: Duration,
+    /// What it has seen, if a client was told.
+    pub told: Option<Answer>,
+}
+
+impl Attempt {
+    pub fn writes_in(&self, of: usize) -> bool {
+        self.spec.writes_in(of)
+    }
+}
+
+/// What is known of all clients together.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    pub attempts: BTreeMap<TransactionId, Attempt>,
+    /// When the client of a request was told, and what.
+    pub answered: BTreeMap<(usize, u64), (Duration, Answer)>,
+}
+
+/// A client's session.
+#[derive(Debug)]
+pub struct Session {
+    left: u64,
+    number: u64,
+    issued: Duration,
+    current: Option<Spec>,
+    /// The client tries again at this time.
+    again_at: Time,
+    /// What was sent last, until it has ended.
+    outstanding: Option<TransactionId>,
+    was_tried: bool,
+}
+
+impl Session {
+    pub fn new(requests: u64) -> Session {
+        Session {
+            left: requests,
+            number: 0,
+            issued: Duration::ZERO,
+            current: None,
+            again_at: 0,
+            outstanding: None,
+            was_tried: false,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.left == 0 && self.current.is_none()
+    }
+}
+
+/// A transaction over several partitions, at its coordinator.
+#[derive(Debug)]
+pub struct OverPartitions {
+    pub coordinator: Coordinator<Bank>,
+    phase: usize,
+    answer: Answer,
+}
+
+/// What runs at a node.
+#[derive(Debug)]
+pub enum Run {
+    Over(Box<OverPartitions>),
+    Whole { until: Time },
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    node: usize,
+    pub start: Start,
+    next: u64,
+    pub is_up: bool,
+    pub paused_until: Time,
+    pub running: BTreeMap<u64, Run>,
+    /// The openings of partitions that it knows of.
+    pub openings: Vec<Opening>,
+    ticks: u64,
+}
+
+impl Node {
+    pub fn new(node: usize, partitions: usize) -> Node {
+        Node {
+            node,
+            start: Start(1),
+            next: 1,
+            is_up: true,
+            paused_until: 0,
+            running: BTreeMap::new(),
+            openings: vec![Opening(1); partitions],
+            ticks: 0,
+        }
+    }
+
+    pub fn id(&self) -> TransactionId {
+        TransactionId { node: NodeId(self.node as u32), start: self.start, number: self.next }
+    }
+
+    /// The lowest number that runs.
+    pub fn low(&self) -> u64 {
+        self.running.keys().next().copied().unwrap_or(self.next)
+    }
+
+    pub fn crash(&mut self) {
+        self.is_up = false;
+        self.start = Start(self.start.0 + 1);
+        self.next = 1;
+        self.running.clear();
+        self.paused_until = 0;
+    }
+}
+
+impl World {
+    pub fn client_wakes(&mut self, of: usize) {
+        if self.sessions[of].current.is_none() {
+            if self.sessions[of].left == 0 {
+                return;
+            }
+            let spec = self.draw_spec();
+            let now = self.time();
+            let session = &mut self.sessions[of];
+            session.left -= 1;
+            session.number += 1;
+            session.issued = now;
+            session.current = Some(spec);
+            session.again_at = 0;
+            session.was_tried = false;
+        }
+        if self.sessions[of].again_at <= self.now {
+            let session = &self.sessions[of];
+            let is_numbered = session.current.as_ref().is_some_and(|spec| spec.is_numbered);
+            if session.outstanding.is_some() && !is_numbered {
+                // Its client knows that it does not know.
+                return self.end_request(of);
+            }
+            self.try_request(of);
+            let wait = if self.random.chance(1, 4) { 40_000 } else { 300_000 };
+            let wait = wait + self.random.below(100_000);
+            self.sessions[of].again_at = self.now + wait;
+            self.after(wait, Event::ClientWakes(of));
+        }
+    }
+
+    fn draw_spec(&mut self) -> Spec {
+        let random = &mut self.random;
+        let count = self.partitions.len();
+        let mut partitions: Vec<_> = (0..count).collect();
+        random.shuffle(&mut partitions);
+        let levels = [Level::Memory, Level::Memory, Level::Replicated, Level::Disk];
+        let level = levels[random.below(4) as usize];
+        let mut phases: Vec<Vec<(usize, Vec<Op>)>> = vec![Vec::new()];
+        let key = |random: &mut Random| random.below(u64::from(KEYS)) as u8;
+        let two_keys = |random: &mut Random| {
+            let first = key(random);
+            [first, (first + 1 + random.below(u64::from(KEYS) - 1) as u8) % KEYS]
+        };
+        let delta = 1 + random.below(9) as i64;
+        use rialto::io::Random;
+        // With every other seed: reads that others' writes may overtake.
+        let kind =
+            if self.reads_more { [0, 1, 4, 4, 5, 6][random.below(6) as usize] } else { random.below(10) };
+        match kind {
+            // In one partition.
+            0 | 1 => {
+                let [from, to] = two_keys(random);
+                phases[0].push((partitions[0], vec![Op::Add(from, -delta), Op::Add(to, delta)]));
+            }
+            2 => phases[0].push((partitions[0], (0..KEYS).map(Op::Read).collect())),
+            // Everything is read.
+            3 => {
+                let reads = partitions.iter().map(|of| (*of, (0..KEYS).map(Op::Read).collect()));
+                phases[0].extend(reads);
+            }
+            4 => {
+                let cut = random.below(count as u64) as usize;
+                let read = |of: &usize| (*of, (0..KEYS).map(Op::Read).collect());
+                let (first, last) = partitions.split_at(cut);
+                phases = [first, last].iter().map(|part| part.iter().map(read).collect()).collect();
+                phases.retain(|phase: &Vec<_>| !phase.is_empty());
+            }
+            // Some are read, then others written.
+            5 | 6 => {
+                let [from, to] = two_keys(random);
+                phases[0].push((partitions[0], vec![Op::Read(key(random))]));
+                phases[0].push((partitions[1], vec![Op::Read(key(random))]));
+                let last = partitions[count - 1];
+                phases.push(vec![(last, vec![Op::Add(from, -delta), Op::Add(to, delta)])]);
+                if random.chance(1, 2) {
+                    phases.swap(0, 1);
+                }
+            }
+            // A transfer; perhaps with reads of a third partition.
+            _ => {
+                let (from, to) = (key(random), key(random));
+                phases[0].push((partitions[0], vec![Op::Add(from, -delta)]));
+                let second = (partitions[1], vec![Op::Add(to, delta)]);
+                if random.chance(1, 2) {
+                    phases[0].push(second);
+                } else {
+                    phases.push(vec![second]);
+                }
+                let third = key(random);
+                match random.below(4) {
+                    0 if count > 2 => phases[0].push((partitions[2], vec![Op::Read(third)])),
+                    1 | 2 if count > 2 => {
+                        phases[0].push((partitions[2], vec![Op::Add(third, delta)]));
+                        phases[0][0].1[0] = Op::Add(from, -2 * delta);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Spec {
+            phases,
+            level,
+            rides: random.chance(1, 2),
+            fails: random.chance(1, 12),
+            is_numbered: random.chance(6, 7),
+        }
+    }
+
+    /// Sends the current request of a session to a node.
+    fn try_request(&mut self, of: usize) {
+        let node = self.random.below(self.nodes.len() as u64) as usize;
+        let now = self.time();
+        let session = &self.sessions[of];
+        let spec = session.current.clone().expect("it has a request");
+        let numbered = Request { session: of as u64, number: session.number, issued: session.issued };
+        let request = spec.is_numbered.then_some(numbered);
+        if !self.nodes[node].is_up || self.nodes[node].paused_until > self.now {
+            return;
+        }
+        let id = self.nodes[node].id();
+        self.nodes[node].next += 1;
+        let attempt = Attempt {
+            request: (of, session.number),
+            deciding: spec.deciding(),
+            fails: spec.fails && !spec.is_whole(),
+            spec: spec.clone(),
+            began: now,
+            told: None,
+        };
+        self.cluster.attempts.insert(id, attempt);
+        self.sessions[of].outstanding = Some(id);
+        let is_first = !std::mem::replace(&mut self.sessions[of].was_tried, true);
+        if spec.is_whole() {
+            self.nodes[node].running.insert(id.number, Run::Whole { until: self.now + 400_000 });
+            let (low, to) = (self.nodes[node].low(), spec.deciding());
+            let opening = self.nodes[node].openings[to];
+            let action = spec.phases[0][0].1.clone();
+            let body = Body::Call { opening, low, request, level: spec.level, action };
+            let (from, to) = (Address::Coordinator(id.node), Address::Partition(PartitionId(to as u32)));
+            return self.send(Message { from, to, transaction: id, body });
+        }
+        let branch = |of: usize| {
+            let access = if spec.writes_in(of) { Access::Writes } else { Access::Reads };
+            BranchRef { partition: PartitionId(of as u32), opening: self.nodes[node].openings[of], access }
+        };
+        let plan = Plan {
+            request,
+            deciding: PartitionId(spec.deciding() as u32),
+            level: spec.level,
+            tries: if is_first { Tries::First } else { Tries::Again },
+            branches: spec.partitions().into_iter().map(branch).collect(),
+            local: vec![PartitionId(node as u32)],
+        };
+        let coordinator = Coordinator::new(id, plan, now);
+        let run = OverPartitions { coordinator, phase: 0, answer: Answer::default() };
+        self.nodes[node].running.insert(id.number, Run::Over(Box::new(run)));
+        self.next_phase(node, id);
+        self.coordinate(node, id.number);
+    }
+
+    fn next_phase(&mut self, node: usize, id: TransactionId) {
+        let low = self.nodes[node].low();
+        let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
+        let spec = &self.cluster.attempts[&id].spec;
+        let later = &spec.phases[run.phase + 1..];
+        let actions = spec.phases[run.phase].iter().map(|(of, ops)| {
+            let is_last = !later.iter().flatten().any(|(other, _)| other == of);
+            let place = if is_last && spec.rides && !spec.fails { Place::Last } else { Place::Open };
+            Action { partition: PartitionId(*of as u32), action: ops.clone(), place }
+        });
+        run.coordinator.phase(actions.collect(), low);
+        run.phase += 1;
+    }
+
+    /// Does what the coordinator of a transaction wants.
+    pub fn coordinate(&mut self, node: usize, number: u64) {
+        let id = TransactionId { number, ..self.nodes[node].id() };
+        loop {
+            let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&number) else { return };
+            let effects = run.coordinator.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    CoordinatorEffect::Send(message) => self.send(message),
+                    CoordinatorEffect::Rendezvous(replies) => self.rendezvous(node, id, replies),
+                    CoordinatorEffect::Done(outcome) => {
+                        self.nodes[node].running.remove(&number);
+                        self.outcome(id, outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    fn rendezvous(&mut self, node: usize, id: TransactionId, replies: Vec<(PartitionId, Answer)>) {
+        let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
+        let attempt = &self.cluster.attempts[&id];
+        replies.into_iter().for_each(|(_, reply)| run.answer.seen.extend(reply.seen));
+        if run.phase < attempt.spec.phases.len() {
+            return self.next_phase(node, id);
+        }
+        if attempt.fails {
+            run.coordinator.fail(Answer { seen: Vec::new(), has_failed: true });
+        } else {
+            run.coordinator.commit(run.answer.clone());
+        }
+    }
+
+    pub fn coordinator_receives(&mut self, node: usize, message: Message<Bank>) {
+        let (id, now_up) = (message.transaction, self.nodes[node].is_up);
+        if let (Body::NoBranch { opening }, Address::Partition(from)) = (&message.body, message.from) {
+            let known = &mut self.nodes[node].openings[from.0 as usize];
+            *known = (*known).max(*opening);
+        }
+        if !now_up || id.start != self.nodes[node].start {
+            return;
+        }
+        match self.nodes[node].running.get_mut(&id.number) {
+            None => {}
+            Some(Run::Over(run)) => {
+                run.coordinator.receive(message);
+                self.coordinate(node, id.number);
+            }
+            Some(Run::Whole { .. }) => {
+                let outcome = match message.body {
+                    Body::Outcome(outcome) => outcome,
+                    // An earlier copy of the call may have run.
+                    Body::NoBranch { .. } => Outcome::Unknown,
+                    _ => return,
+                };
+                self.nodes[node].running.remove(&id.number);
+                self.outcome(id, outcome);
+            }
+        }
+    }
+
+    /// A request has found no room in a queue.
+    pub fn refused(&mut self, id: TransactionId) {
+        let node = id.node.0 as usize;
+        match self.nodes[node].running.get_mut(&id.number) {
+            Some(Run::Over(run)) => {
+                run.coordinator.give_up();
+                self.coordinate(node, id.number);
+            }
+            Some(Run::Whole { .. }) => {
+                self.nodes[node].running.remove(&id.number);
+                self.outcome(id, Outcome::Aborted);
+            }
+            None => {}
+        }
+    }
+
+    pub fn node_tick(&mut self, of: usize) {
+        if !self.nodes[of].is_up || self.nodes[of].paused_until > self.now {
+            return;
+        }
+        let now = self.time();
+        let numbers: Vec<_> = self.nodes[of].running.keys().copied().collect();
+        for number in numbers {
+            match self.nodes[of].running.get_mut(&number) {
+                Some(Run::Over(run)) => {
+                    run.coordinator.tick(now);
+                    self.coordinate(of, number);
+                }
+                Some(Run::Whole { until }) if *until <= self.now => {
+                    self.nodes[of].running.remove(&number);
+                    let id = TransactionId { number, ..self.nodes[of].id() };
+                    self.outcome(id, Outcome::Unknown);
+                }
+                _ => {}
+            }
+        }
+        self.nodes[of].ticks += 1;
+        if self.nodes[of].ticks.is_multiple_of(4) {
+            self.send_low(of);
+        }
+    }
+
+    /// A node tells a client how its request has ended.
+    fn outcome(&mut self, id: TransactionId, outcome: Outcome<Bank>) {
+        let now = self.time();
+        let attempt = self.cluster.attempts.get_mut(&id).expect("it was tried");
+        let (of, number) = attempt.request;
+        let is_current = self.sessions[of].number == number && self.sessions[of].current.is_some();
+        let is_numbered = attempt.spec.is_numbered;
+        match outcome {
+            Outcome::Answered(answer) => {
+                if is_current && !attempt.spec.writes() {
+                    attempt.told = Some(answer.clone());
+                }
+                if is_current {
+                    self.cluster.answered.entry((of, number)).or_insert((now, answer));
+                    self.end_request(of);
+                }
+            }
+            Outcome::TooOld => {
+                assert!(!is_current, "{id}: a request that was not answered is too old");
+            }
+            // Without a number it is not sent again: the client knows that it does not know.
+            Outcome::Unknown if !is_numbered && is_current => self.end_request(of),
+            Outcome::Aborted | Outcome::Unknown => {
+                if self.sessions[of].outstanding == Some(id) {
+                    self.sessions[of].outstanding = None;
+                }
+                if is_current && self.sessions[of].again_at > self.now {
+                    let wait = self.random.below(20_000);
+                    self.sessions[of].again_at = self.now + wait;
+                    self.after(wait, Event::ClientWakes(of));
+                }
+            }
+        }
+    }
+
+    fn end_request(&mut self, of: usize) {
+        self.sessions[of].current = None;
+        self.sessions[of].outstanding = None;
+        self.soon(10_000, Event::ClientWakes(of));
+    }
+}
