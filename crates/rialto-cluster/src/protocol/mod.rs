@@ -3,6 +3,7 @@
 //! and a seed repeats it.
 //!
 //! - [`replication`]: the replicas of one partition, and which of them is primary.
+//! - [`transactions`]: transactions over several partitions.
 
 mod ids;
 pub mod replication;

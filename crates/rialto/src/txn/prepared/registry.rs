@@ -102,7 +102,9 @@ impl PreparedTransactions {
             }
         };
         drop(registry);
-        left.into_iter().for_each(Undecided::leave_locked);
+        if let Some(mut undecided) = left {
+            undecided.leave_locked();
+        }
     }
 
     /// All that have voted and are not decided yet.
@@ -124,7 +126,7 @@ impl PreparedTransactions {
         let entries = std::mem::take(&mut registry.entries);
         drop(registry);
         for entry in entries.into_values() {
-            if let Entry::Undecided(undecided) = entry {
+            if let Entry::Undecided(mut undecided) = entry {
                 undecided.leave_locked();
             }
         }
@@ -183,7 +185,7 @@ impl PreparedTransactions {
 impl Undecided {
     /// Ends it without a decision and without a release of its locks, in a database that is closed: their slot is lent to
     /// no other owner.
-    fn leave_locked(mut self: Box<Self>) {
+    fn leave_locked(&mut self) {
         drop(self.context.owner.take());
     }
 
