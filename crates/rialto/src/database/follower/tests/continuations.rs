@@ -64,7 +64,7 @@ fn a_database_that_has_led_takes_no_blocks() {
     count(&db, 5);
     let expected = all(&db);
     db.close().unwrap();
-    drop((db, follower));
+    drop(follower);
     let db = Database::open_on(to, options()).unwrap();
     assert_same(&all(&db), &expected, "opened again");
 }
@@ -94,7 +94,7 @@ fn the_primary_of_before_follows_the_new_one() {
             }
         };
         assert!(matches!(end, Error::Closed), "{end}");
-        drop((cursor, primary));
+        drop(cursor);
         primary = follower.lead(SOON).unwrap();
         assert_same(&all(&primary), &expected, &format!("round {round}"));
         count(&primary, 10);
@@ -114,7 +114,6 @@ fn a_primary_with_a_commit_of_its_own_cannot_follow() {
         ship(&primary, &follower, 1 << 20).unwrap();
         count(&primary, 1);
         primary.close().unwrap();
-        drop(primary);
         let new = follower.lead(SOON).unwrap();
         (0..commits).for_each(|_| count(&new, 100));
         let old = Follower::open_on(disk, options()).unwrap();
@@ -122,7 +121,7 @@ fn a_primary_with_a_commit_of_its_own_cannot_follow() {
         let refused = ship(&new, &old, 1 << 20);
         assert!(is_diverged(&refused, point), "{refused:?}");
         // Blocks of the new log that begin elsewhere, or follow something else.
-        let mut cursor = new.log_cursor(Some(LogPoint { ..follower.point() }), u64::MAX).unwrap();
+        let mut cursor = new.log_cursor(Some(follower.point()), u64::MAX).unwrap();
         count(&new, 1);
         let blocks = cursor.next_blocks(1, Duration::ZERO).unwrap().unwrap();
         let refused = old.append(&blocks);

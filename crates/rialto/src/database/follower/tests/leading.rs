@@ -132,7 +132,7 @@ fn what_a_follower_refuses() {
     count(&primary, 1);
     let blocks = cursor.next_blocks(1 << 20, Duration::ZERO).unwrap().unwrap();
     assert_eq!(follower.append(&blocks), Err(Error::Closed));
-    assert_eq!(follower.take_load_file(1, &mut &[][..]).is_err(), true);
+    assert!(follower.take_load_file(1, &mut &[][..]).is_err());
     drop(follower);
     let follower = Follower::open_on(to, driven()).unwrap();
     let db = follower.lead(SOON).unwrap();
