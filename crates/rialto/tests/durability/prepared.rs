@@ -241,7 +241,7 @@ impl Life {
         let tables: BTreeMap<&str, Table> =
             TABLES.into_iter().map(|name| (name, db.table(name).unwrap())).collect();
         for (branch_name, branch) in self.prepared.clone() {
-            for ((name, id), _) in &branch.writes {
+            for (name, id) in branch.writes.keys() {
                 let mut tx = db.begin_with(&probing()).unwrap();
                 let read = tx.get(&tables[name], *id).map(drop);
                 self.assert_refused(read, &format!("{branch_name} has written {name} {id}"));
