@@ -29,7 +29,7 @@ use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{Caching, DirectoryLock, Disk, Open};
 use crate::isolate::{Grains, LockGrain, LockManager, LockOptions};
-use crate::log::{Archiver, Log, LogCursor, LogOptions, LogThreads, PoolOwner};
+use crate::log::{Archiver, Log, LogCursor, LogOptions, LogThreads, PoolOwner, RING_NAME};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::recovery::{
@@ -353,9 +353,10 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, Open
     })
 }
 
-/// Makes a copied directory durable: what was durable at the other database may lie in the page cache here.
+/// Makes a copied directory durable: what was durable at the other database may lie in the page cache here. It may be
+/// the directory of a primary that has ended: the shared memory of its ring is not to be durable.
 fn sync_copy(disk: &dyn Disk) -> Result<(), OpenError> {
-    for name in disk.list()? {
+    for name in disk.list()?.into_iter().filter(|name| name != RING_NAME) {
         match disk.open(&name, Open::Existing, Caching::Buffered) {
             Err(error) if error.is_missing() => {}
             file => file?.sync()?,

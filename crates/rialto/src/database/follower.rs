@@ -180,8 +180,9 @@ impl Follower {
         core.storage.receive_load_file(number, from, &|| core.commits.log.check_following())
     }
 
-    /// Lets the transactions up to this place be redone, and none after it but one that is being redone already. Without such a bound all that were received
-    /// are redone; so is at an opening what the log has. A cluster sets it to what all copies in sync have.
+    /// Lets the transactions up to this place be redone, and none after it but one that is being redone already. Without
+    /// such a bound all that were received are redone; so is at an opening what the log has. A cluster sets it to what all
+    /// copies in sync have.
     pub fn redo_up_to(&self, last: Lsn) {
         self.redoing.allow(last);
     }

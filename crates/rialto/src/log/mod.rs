@@ -153,6 +153,7 @@ pub(crate) use reader::witness::Witness;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub(crate) use reader::{ReadUntil, read_archive, recover_through};
 pub(crate) use received::ReceivedLog;
+pub(crate) use ring::RING_NAME;
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
 pub(crate) use wakers::{Listener, Listens, RegisteredListener};

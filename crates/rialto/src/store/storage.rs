@@ -16,6 +16,7 @@ use super::paged::DiskTables;
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion, WatchedTables};
 use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{Clock, Disk};
 
@@ -151,11 +152,14 @@ impl Storage {
         let is_going = {
             let mut loads = self.loads.lock();
             let found = loads.iter().find(|load| load.number == number).map(|load| load.committed);
-            if matches!(found, Some(LoadCommit::BeforeOrNever(_) | LoadCommit::Never) | None) {
+            if matches!(found, Some(LoadCommit::BeforeOrNever(_) | LoadCommit::Never) | None)
+                && !fault_injection::is_on("awaited-load-file-not-kept")
+            {
                 self.await_load(&mut loads, number);
             }
             found == Some(LoadCommit::Going)
         };
+        let digest = digest.filter(|_| !fault_injection::is_on("load-file-of-another-digest"));
         if !is_going && has_load_file(&*self.disk, self.database_id, number, digest)? {
             return Ok(true);
         }

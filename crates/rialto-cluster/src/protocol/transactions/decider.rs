@@ -9,8 +9,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rialto::fault_injection;
-
 use super::{
     Address, Body, Branches, Decision, Effect, Message, Opening, RowChange, Standing, TransactionId, Work,
 };
@@ -70,8 +68,7 @@ impl Decider {
 
     /// Whether this partition may have lost what it knew of a transaction.
     pub fn may_have_lost(&self, branches: &Branches) -> bool {
-        !fault_injection::is_on("lost-decisions-presumed-aborted")
-            && self.lost.is_some_and(|lost| branches.deciding_opening() <= lost)
+        self.lost.is_some_and(|lost| branches.deciding_opening() <= lost)
     }
 
     /// Whether a decision is remembered, told or not.

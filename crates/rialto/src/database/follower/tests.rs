@@ -1,6 +1,12 @@
 //! Followers of databases that do whatever a log can have, on disks that crash at any step.
 
+mod bases;
+mod bound;
+mod continuations;
 mod copies;
+mod leading;
+mod loads;
+mod written;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,7 +20,9 @@ use crate::row::{Column, ColumnType, Value};
 use crate::txn::Scan;
 use crate::txn::redone::tests::contents::{all, assert_same};
 use crate::txn::redone::tests::workload;
-use crate::{Background, Checkpointing, Database, Error, Follower, Logging, Lsn, Options, Result, Table};
+use crate::{
+    Background, Checkpointing, Database, Durability, Error, Follower, Logging, Lsn, Options, Result, Table,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 

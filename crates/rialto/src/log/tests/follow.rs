@@ -4,6 +4,9 @@
 //! be a prefix of that list, with everything that was on its disk, and after the death of only the process with
 //! everything that it was given. Its bytes are those of the log that is followed.
 
+mod damage;
+mod forged;
+
 use std::time::Duration;
 
 use super::*;

@@ -1,9 +1,9 @@
 //! Prepared transactions: a transaction that has voted to commit, and waits for the decision of others.
 //!
-//! The database is one of several that a transaction has changed. Each of them votes ([`Transaction::prepare`]); when
-//! all have voted, the transaction commits in each, and if one has not, it aborts in each. From its vote on a
-//! transaction can do both: it keeps its locks, has its slots, index entries and room in the log, and is on disk as far
-//! as its level says.
+//! The database is one of several that a transaction has changed. Each of them votes
+//! ([`Transaction::prepare`](crate::Transaction::prepare)). When all have voted, the transaction commits in each; if one
+//! has not, it aborts in each. From its vote on it can do both: it keeps its locks, has its slots, index entries and room
+//! in the log, and is on disk as far as its level says.
 //!
 //! A prepared transaction is on disk as rows of the system table `rialto_prepared` (`record`): its redo records, its
 //! locks (`noted_locks`), and a note of the caller. Another, small transaction has inserted these rows; the prepared
