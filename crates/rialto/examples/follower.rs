@@ -41,14 +41,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     send_all(&primary, &mut cursor, &follower)?;
 
     // What it has received it redoes in the background; then it can be read there.
-    follower.wait_redone(follower.received(), Duration::from_secs(60))?;
+    let is_redone = follower.wait_redone(follower.received(), Duration::from_secs(60))?;
+    assert!(is_redone, "nothing is in the way of the redo");
     let read_only = follower.database();
     let events = read_only.table("events")?;
     println!("the follower has {} events", read_only.read(|tx| tx.count(&events))?);
     let refused = read_only.transact(|tx| tx.delete(&events, 1_i64));
     println!("a write there: {}", refused.expect_err("it follows"));
 
-    // The primary is gone, and the follower takes over.
+    // The primary ends in good order; nothing was written since the last blocks were sent. The follower takes over.
     drop(cursor);
     primary.close()?;
     let db = follower.lead(Duration::from_secs(60))?;
@@ -68,7 +69,8 @@ fn send_all(primary: &Database, cursor: &mut LogCursor, follower: &Follower) -> 
             let Error::LoadFileMissing { number } = error else { return Err(error) };
             follower.take_load_file(number, &mut primary.load_file(number)?)?;
         }
-        // The primary keeps its log for the cursor up to here.
+        // The primary keeps its log for the cursor from here on. (To go on after a crash of this machine, too, call
+        // `Follower::sync` before.)
         cursor.release(follower.point().position);
     }
     Ok(())
