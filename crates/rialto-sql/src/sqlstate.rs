@@ -93,8 +93,6 @@ sqlstates! {
     UndefinedColumn = "42703", "undefined_column";
     /// No such index or setting.
     UndefinedObject = "42704", "undefined_object";
-    /// A prepared transaction of this name exists.
-    DuplicateObject = "42710", "duplicate_object";
     /// An aggregate or column where none may stand.
     GroupingError = "42803", "grouping_error";
     /// A value of another type than is needed.
@@ -137,8 +135,6 @@ sqlstates! {
     TooManyColumns = "54011", "too_many_columns";
     /// An object that is not in a state for this.
     NotInPrerequisiteState = "55000", "object_not_in_prerequisite_state";
-    /// Another call decides the prepared transaction.
-    ObjectInUse = "55006", "object_in_use";
     /// A setting that cannot be changed now, or at all.
     CannotChangeNow = "55P02", "cant_change_runtime_param";
     /// A lock that was not granted in time.
@@ -172,8 +168,8 @@ pub fn of(error: &Error) -> SqlState {
         Error::ForeignHandle { .. } => SqlState::NotInPrerequisiteState,
         Error::NoSuchColumn { .. } => SqlState::UndefinedColumn,
         Error::NoSuchIndex { .. } | Error::NoSuchPrepared { .. } => SqlState::UndefinedObject,
-        Error::PreparedExists { .. } => SqlState::DuplicateObject,
-        Error::PreparedBusy { .. } => SqlState::ObjectInUse,
+        // No SQL statement prepares a transaction.
+        Error::PreparedExists { .. } | Error::PreparedBusy { .. } => SqlState::NotInPrerequisiteState,
         Error::NameTaken { .. } => SqlState::DuplicateTable,
         Error::BadDefinition { .. } => SqlState::InvalidDefinition,
         Error::RowTooLong { .. }

@@ -177,7 +177,7 @@ pub enum Error {
         /// The name of the table or index.
         name: String,
     },
-    /// A prepared transaction has the name already. SQLSTATE 42710.
+    /// A prepared transaction has the name already. SQLSTATE 55000.
     #[error("a prepared transaction \"{name}\" exists already: decide it first, or take another name")]
     PreparedExists {
         /// The name of the transaction.
@@ -189,7 +189,7 @@ pub enum Error {
         /// The name that was asked for.
         name: String,
     },
-    /// Another call prepares or decides the prepared transaction. SQLSTATE 55006.
+    /// Another call prepares or decides the prepared transaction. SQLSTATE 55000.
     #[error("the prepared transaction \"{name}\" is being prepared or decided by another call: ask again")]
     PreparedBusy {
         /// The name of the transaction.

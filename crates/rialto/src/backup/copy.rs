@@ -94,16 +94,19 @@ impl Taking<'_> {
         })
     }
 
-    /// Writes the log before the cut, which is on the disk. Gives how many bytes that were.
+    /// Writes the log before the cut, which is on the disk, as long as the log, which had `log_bytes` at the beginning, is
+    /// not in need of a checkpoint. Gives how many bytes were written.
     pub(super) fn copy_log(
         &self,
         log: &Arc<Log>,
         point: LogPoint,
+        log_bytes: u64,
         writer: &mut StreamWriter<'_>,
     ) -> Result<u64> {
         let (mut before, mut copied) = (log.before(point)?, 0);
         while let Some(blocks) = before.next_blocks()? {
             self.check_wanted()?;
+            self.check_log(log_bytes)?;
             writer.log(&blocks.file, blocks.position, blocks.bytes)?;
             copied += blocks.bytes.len() as u64;
         }

@@ -26,8 +26,6 @@ use crate::store::paged::{ChangedPages, PageBackup, PagesHeld};
 
 /// Bytes in one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// How many segments are copied between two checks of the log.
-const LOOK_EVERY: u32 = 64;
 
 /// Where a backup goes.
 pub(crate) enum Destination<'a> {
@@ -226,9 +224,17 @@ impl<'a> Taking<'a> {
         if !fault_injection::is_on("backup-before-its-clearance") {
             self.source.wait_durable(header.place)?;
         }
-        let log_bytes = self.log.map_or(Ok(0), |log| self.copy_log(log, point, &mut writer))?;
+        let copied_log = self.log.map_or(Ok(0), |log| self.copy_log(log, point, log_bytes, &mut writer))?;
         let (written, cut_held) = (writer.end()?, cut.held);
-        Ok(WrittenBackup { header, written, cut_held, snapshot_bytes, progress, changed, log_bytes })
+        Ok(WrittenBackup {
+            header,
+            written,
+            cut_held,
+            snapshot_bytes,
+            progress,
+            changed,
+            log_bytes: copied_log,
+        })
     }
 
     /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
@@ -252,14 +258,12 @@ impl<'a> Taking<'a> {
             let id = in_the_way.unwrap_or(SegmentId(next));
             if in_the_way.is_none() {
                 next += 1;
-                if next.is_multiple_of(LOOK_EVERY) {
-                    self.check_log(log_bytes)?;
-                }
             }
             self.check_wanted()?;
             if !segments.is_dirty(id, Copy::Elsewhere) {
                 continue;
             }
+            self.check_log(log_bytes)?;
             progress.at(copied);
             // A segment that changes behind the cut may come twice.
             copied += SEGMENT_BYTES as u64;
@@ -326,7 +330,7 @@ impl<'a> Taking<'a> {
     /// Fails if the log, which had `at_begin` bytes, comes near its bound: checkpoints wait for the backup, so it must
     /// not go on until the log is full. It also fails while a transaction waits for more room than is left before that:
     /// the transaction may need nearly all of it.
-    fn check_log(&self, at_begin: u64) -> Result<()> {
+    pub(super) fn check_log(&self, at_begin: u64) -> Result<()> {
         let noun = self.kind().noun();
         if self.source.log_is_short() {
             let reason = format!(

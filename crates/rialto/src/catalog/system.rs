@@ -21,8 +21,11 @@ use super::description::Description;
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, ColumnType, IndexDef, RowView, Value, primary_index_name};
 
-/// Identifiers below this one belong to the system: the tables here, and those that it makes when they are needed.
+/// Identifiers below this one belong to the system.
 pub(crate) const FIRST_USER_ID: u32 = 64;
+
+/// Of these, the tables from here on are made when they are needed, and described as users' tables are.
+pub(crate) const FIRST_MADE_ID: u32 = 32;
 
 /// The last identifier: the system tables have them as int4.
 pub(crate) const LAST_ID: u32 = i32::MAX as u32;
@@ -35,7 +38,7 @@ pub(crate) const RESIDENCE: TableId = TableId(5);
 
 /// Whether this is one of the tables that describe all others.
 pub(crate) fn is_system(table: TableId) -> bool {
-    table <= RESIDENCE
+    table.0 < FIRST_MADE_ID
 }
 
 /// The highest identifier in a row of a system table.
@@ -58,7 +61,7 @@ pub(crate) fn after_load(number: u64) -> u32 {
 
 /// Whether this is the storage of one of them, which has the table's number.
 pub(crate) fn is_system_heap(heap: HeapId) -> bool {
-    heap.0 <= RESIDENCE.0
+    heap.0 < FIRST_MADE_ID
 }
 
 fn table(id: TableId, name: &str, columns: &[(&str, ColumnType)], key_columns: usize) -> Description {

@@ -226,13 +226,19 @@ impl LockManager {
         self.options.form == LockForm::Thin
     }
 
-    /// Waits until every other owner that exists now has ended, up to `limit` or until the caller `gives_up`; false:
+    /// Sets whether an owner rests: until it does not rest any more it seeks no record. What it knows of records are those
+    /// that it has locked.
+    pub fn rest(&self, owner: &Owner, rests: bool) {
+        self.slot(owner).rest(rests);
+    }
+
+    /// Waits until every other owner that exists now, and does not rest, has ended, up to `limit` or until the caller `gives_up`; false:
     /// one has not ended. After that, a record that no index led to when the wait began is known by its address only
     /// to an owner that holds it.
     pub fn outlast_others(&self, owner: &Owner, limit: Duration, gives_up: impl Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         let others = self.slots[..self.lent_ever()].iter().enumerate();
-        let others = others.filter(|(id, _)| *id != usize::from(owner.id()));
+        let others = others.filter(|(id, slot)| *id != usize::from(owner.id()) && !slot.rests());
         let mut open: Vec<_> =
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
         let since = self.now();

@@ -65,6 +65,8 @@ pub(super) struct Slot {
     held: AtomicU32,
     /// The leader's number plus one, if the owner runs a part of a phase for another one; else 0.
     leader: AtomicU32,
+    /// Not 0: the owner seeks no record until this is 0 again.
+    rests: AtomicU32,
     /// Not 0: the owner runs a part of a phase, and an action has failed that comes before those that the owner has
     /// still to run.
     gives_up: AtomicU32,
@@ -95,6 +97,16 @@ impl Slot {
     /// The owner whose transaction this one runs a part of.
     pub(super) fn leader(&self) -> Option<u16> {
         self.leader.load(Ordering::Acquire).checked_sub(1).map(|leader| leader as u16)
+    }
+
+    /// Sets whether the owner rests: what it knows of records are those that it has locked.
+    pub(super) fn rest(&self, rests: bool) {
+        self.rests.store(u32::from(rests), Ordering::SeqCst);
+    }
+
+    /// Whether the owner rests.
+    pub(super) fn rests(&self) -> bool {
+        self.rests.load(Ordering::SeqCst) != 0
     }
 
     /// Sets whether the owner gives up waits for locks. If it does, wakes it.

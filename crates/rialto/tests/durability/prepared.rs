@@ -33,6 +33,10 @@ struct Branch {
     unread: BTreeSet<(&'static str, i32, i32)>,
     /// Values of the column "part" by whose index all rows were read.
     parts: BTreeSet<(&'static str, i32)>,
+    /// Values of the column "code" that no row has.
+    codes: BTreeSet<(&'static str, i32)>,
+    /// Tables that were read as a whole.
+    whole: BTreeSet<&'static str>,
 }
 
 fn for_branches(durability: Durability) -> TxOptions {
@@ -113,7 +117,29 @@ impl Life {
             own.unwrap_or_else(|| model[name].get(&id).cloned())
         };
         let there = view(&self.model, branch, id);
-        match self.random.below(9) {
+        let part = self.random.below(4) as i32;
+        match self.random.below(13) {
+            9 => {
+                let scan = Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int4(part)]);
+                let mut found = BTreeSet::new();
+                tx.entries(table, &scan, |key, _| {
+                    found.insert(key.clone());
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                branch.parts.insert((name, part));
+            }
+            10 => {
+                let code = self.next - self.random.below(60) as i32;
+                let found = tx.get_by(table, WhichIndex::Secondary(1), code)?;
+                match found {
+                    Some(row) => drop(branch.reads.insert((name, row.view().get_i32(0)?))),
+                    None => drop(branch.codes.insert((name, code))),
+                }
+            }
+            11 if self.random.chance(1, 4) => {
+                tx.count(table)?;
+                branch.whole.insert(name);
+            }
             0 => {
                 let found = tx.get(table, id)?;
                 assert_eq!(found.is_some(), there.is_some(), "{}: {name} {id}", self.about);
@@ -148,7 +174,6 @@ impl Life {
                 branch.reads.extend(found.into_iter().map(|id| (name, id)));
             }
             3 => {
-                let part = self.random.below(4) as i32;
                 let scan = Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int4(part)]);
                 let mut found = BTreeSet::new();
                 tx.scan(table, &scan, |_, row| {
@@ -272,6 +297,22 @@ impl Life {
                     .insert(&tables[name], &values(id, &(part, code, text)));
                 self.assert_refused(inserted, &format!("{branch_name} has read {name} of part {part}"));
             }
+            for &(name, code) in &branch.codes {
+                let (id, (part, _, text)) = (self.fresh() + 10_000, self.row());
+                let inserted = db
+                    .begin_with(&probing())
+                    .unwrap()
+                    .insert(&tables[name], &values(id, &(part, code, text)));
+                self.assert_refused(
+                    inserted,
+                    &format!("{branch_name} has read that {name} has no code {code}"),
+                );
+            }
+            for &name in &branch.whole {
+                let (id, row) = (self.fresh() + 10_000, self.row());
+                let inserted = db.begin_with(&probing()).unwrap().insert(&tables[name], &values(id, &row));
+                self.assert_refused(inserted, &format!("{branch_name} has read all of {name}"));
+            }
             self.probes += 1;
         }
         for (name, rows) in &self.model {
@@ -296,6 +337,8 @@ impl Life {
         self.prepared.values().any(|branch| {
             branch.writes.contains_key(&(name, id))
                 || branch.reads.contains(&(name, id))
+                || branch.whole.contains(name)
+                || !branch.parts.is_empty()
                 || branch.unread.iter().any(|&(of, lower, upper)| of == name && (lower..=upper).contains(&id))
         })
     }

@@ -594,6 +594,10 @@ fn a_wait_for_others_to_end_is_given_up_when_its_caller_does() {
     let asked = AtomicU64::new(0);
     let gives_up = || asked.fetch_add(1, Ordering::SeqCst) == 3;
     assert!(!manager.outlast_others(&owner, Duration::MAX, gives_up), "the other one goes on");
+    manager.rest(&other, true);
+    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "one that rests is not waited for");
+    manager.rest(&other, false);
+    assert!(!manager.outlast_others(&owner, Duration::ZERO, || true), "it goes on again");
     manager.close(&mut other);
     assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "no owner is left to be waited for");
     manager.give_back(&mut other);

@@ -1,11 +1,12 @@
 //! [`PreparedRecord`]: what a prepared transaction leaves on the disk.
 
+use crate::catalog::system::FIRST_MADE_ID;
 use crate::ids::TableId;
 use crate::log::Durability;
 use crate::row::Value;
 
 /// The system table that has the records, in parts. It is made when a transaction first begins that may be prepared.
-pub(crate) const PREPARED: TableId = TableId(32);
+pub(crate) const PREPARED: TableId = TableId(FIRST_MADE_ID);
 /// Its name.
 pub(crate) const PREPARED_NAME: &str = "rialto_prepared";
 

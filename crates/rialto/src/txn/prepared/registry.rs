@@ -30,12 +30,12 @@ pub(crate) struct PreparedTransactions(Mutex<Registry>);
 
 #[derive(Default)]
 struct Registry {
-    state: State,
-    entries: BTreeMap<String, Entry>,
+    state: PreparedState,
+    entries: BTreeMap<String, PreparedEntry>,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PreparedState {
     /// Those of earlier openings are not taken again yet, or the database follows another one.
     #[default]
     NotTaken,
@@ -44,7 +44,7 @@ enum State {
 }
 
 /// A name that is taken.
-enum Entry {
+enum PreparedEntry {
     /// Its transaction is being prepared.
     Voting,
     /// Its transaction waits for a decision.
@@ -73,7 +73,7 @@ enum Decision {
 impl PreparedTransactions {
     /// Those of earlier openings are there.
     pub(super) fn open(&self) {
-        self.0.lock().state = State::Open;
+        self.0.lock().state = PreparedState::Open;
     }
 
     /// Takes a name for a transaction that is being prepared.
@@ -82,7 +82,7 @@ impl PreparedTransactions {
         if registry.entries.contains_key(name) {
             return Err(Error::PreparedExists { name: name.to_owned() });
         }
-        registry.entries.insert(name.to_owned(), Entry::Voting);
+        registry.entries.insert(name.to_owned(), PreparedEntry::Voting);
         Ok(())
     }
 
@@ -93,11 +93,12 @@ impl PreparedTransactions {
 
     /// From now on the transaction can be decided, unless the database has closed meanwhile.
     pub(super) fn put(&self, name: &str, undecided: Box<Undecided>) {
+        undecided.rest(true);
         let mut registry = self.0.lock();
         let left = match registry.state {
-            State::Closed => Some(undecided),
+            PreparedState::Closed => Some(undecided),
             _ => {
-                registry.entries.insert(name.to_owned(), Entry::Undecided(undecided));
+                registry.entries.insert(name.to_owned(), PreparedEntry::Undecided(undecided));
                 None
             }
         };
@@ -111,9 +112,9 @@ impl PreparedTransactions {
     pub fn all(&self) -> Vec<PreparedTransaction> {
         let registry = self.0.lock();
         let undecided = registry.entries.iter().filter_map(|(name, entry)| match entry {
-            Entry::Voting => None,
-            Entry::Undecided(undecided) => Some((name, &undecided.note)),
-            Entry::Deciding { note } => Some((name, note)),
+            PreparedEntry::Voting => None,
+            PreparedEntry::Undecided(undecided) => Some((name, &undecided.note)),
+            PreparedEntry::Deciding { note } => Some((name, note)),
         });
         undecided.map(|(name, note)| PreparedTransaction { name: name.clone(), note: note.clone() }).collect()
     }
@@ -122,11 +123,11 @@ impl PreparedTransactions {
     /// locked for handles that are still there.
     pub fn close(&self) {
         let mut registry = self.0.lock();
-        registry.state = State::Closed;
+        registry.state = PreparedState::Closed;
         let entries = std::mem::take(&mut registry.entries);
         drop(registry);
         for entry in entries.into_values() {
-            if let Entry::Undecided(mut undecided) = entry {
+            if let PreparedEntry::Undecided(mut undecided) = entry {
                 undecided.leave_locked();
             }
         }
@@ -148,6 +149,7 @@ impl PreparedTransactions {
         }
         core.storage.check_open()?;
         let mut undecided = self.take(name)?;
+        undecided.rest(false);
         match undecided.decide(name, decision) {
             Ok(ticket) => {
                 undecided.context.give_back();
@@ -164,25 +166,30 @@ impl PreparedTransactions {
     fn take(&self, name: &str) -> Result<Box<Undecided>> {
         let mut registry = self.0.lock();
         match registry.state {
-            State::NotTaken => return Err(Error::Following),
-            State::Closed => return Err(Error::Closed),
-            State::Open => {}
+            PreparedState::NotTaken => return Err(Error::Following),
+            PreparedState::Closed => return Err(Error::Closed),
+            PreparedState::Open => {}
         }
         let Some(entry) = registry.entries.get_mut(name) else {
             return Err(Error::NoSuchPrepared { name: name.to_owned() });
         };
-        let Entry::Undecided(undecided) = entry else {
+        let PreparedEntry::Undecided(undecided) = entry else {
             return Err(Error::PreparedBusy { name: name.to_owned() });
         };
-        let deciding = Entry::Deciding { note: undecided.note.clone() };
+        let deciding = PreparedEntry::Deciding { note: undecided.note.clone() };
         match std::mem::replace(entry, deciding) {
-            Entry::Undecided(undecided) => Ok(undecided),
-            Entry::Voting | Entry::Deciding { .. } => unreachable!("it was looked at"),
+            PreparedEntry::Undecided(undecided) => Ok(undecided),
+            PreparedEntry::Voting | PreparedEntry::Deciding { .. } => unreachable!("it was looked at"),
         }
     }
 }
 
 impl Undecided {
+    /// Sets whether others need not wait for it where they wait for transactions that may seek records.
+    fn rest(&self, rests: bool) {
+        self.context.core.locks.rest(&self.context.owner, rests);
+    }
+
     /// Ends it without a decision and without a release of its locks, in a database that is closed: their slot is lent to
     /// no other owner.
     fn leave_locked(&mut self) {

@@ -31,7 +31,7 @@ pub(crate) struct TakenAgain(Vec<(String, Undecided)>);
 
 /// A record: its bytes, and how many rows it has.
 #[derive(Default)]
-struct Found {
+struct FoundRecord {
     bytes: Vec<u8>,
     rows: usize,
 }
@@ -63,7 +63,7 @@ impl TakenAgain {
         }
         let mut taken = TakenAgain(Vec::new());
         let mut locks = Vec::new();
-        for (name, Found { bytes, rows }) in found {
+        for (name, FoundRecord { bytes, rows }) in found {
             let senseless = || senseless(&name, "its bytes make no sense");
             let record = PreparedRecord::decode(&bytes).ok_or_else(senseless)?;
             let options = TxOptions {
@@ -127,10 +127,10 @@ fn about(name: &str, error: Error) -> Error {
 }
 
 /// The records in the tables, by name.
-fn records(core: &Arc<Core>) -> Result<BTreeMap<String, Found>> {
+fn records(core: &Arc<Core>) -> Result<BTreeMap<String, FoundRecord>> {
     let Some(table) = core.storage.catalog.by_id(PREPARED) else { return Ok(BTreeMap::new()) };
     let mut reader = start(core, &TxOptions { read_only: true, ..TxOptions::default() }, None)?;
-    let mut found: BTreeMap<String, Found> = BTreeMap::new();
+    let mut found: BTreeMap<String, FoundRecord> = BTreeMap::new();
     let mut wrong = None;
     reader.scan(&table, &Scan::all(), |_, row| {
         let values = row.values();

@@ -269,8 +269,8 @@ fn what_is_missing_is_named() {
     records::write_delete(&mut packet, TableId(4_000), &key);
     refused(&primary, &packet, "a redo record for table 4000");
     packet.clear();
-    records::write_delete(&mut packet, TableId(40), &key);
-    refused(&primary, &packet, "system table 40");
+    records::write_delete(&mut packet, TableId(20), &key);
+    refused(&primary, &packet, "system table 20");
     packet.clear();
     records::write_put(&mut packet, ids[0], &key, false, &[0; 3]);
     refused(&primary, &packet, "at its byte 3");
