@@ -57,9 +57,10 @@ impl Transaction<'static> {
     ///
     /// # Errors
     /// [`Error::PreparedExists`] if the name is taken; [`Error::BadDefinition`] for a name that is empty or longer than
-    /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction; [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also
-    /// for one with very many locks; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted
-    /// then. After [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
+    /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction;
+    /// [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also for one with
+    /// very many locks; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
+    /// [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
     /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {
         let core = self.context().core.clone();
