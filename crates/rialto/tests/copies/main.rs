@@ -8,6 +8,7 @@ mod clock_set_back;
 #[path = "../common/mod.rs"]
 mod common;
 mod disk_tables;
+mod follower_copies;
 mod kept_disks;
 mod lives;
 mod strategies;
