@@ -176,6 +176,8 @@ fn a_prepared_transaction_commits_though_the_log_is_full() {
     }
 }
 
+/// After a time-out and a cancel, and with nothing for the decision to wait for. (Where a decision waits, time-outs would be
+/// looked at; no test makes one wait yet.)
 #[test]
 fn only_a_decision_ends_a_prepared_transaction() {
     let disk = FaultyDisk::new(1);
@@ -199,7 +201,7 @@ fn only_a_decision_ends_a_prepared_transaction() {
     assert_eq!(db.prepared().len(), 1);
     db.commit_prepared("it").unwrap().wait().unwrap();
     assert_eq!(numbers(&db), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    // An abort has operations, which look at what would end a transaction.
+    // The same for an abort.
     let mut tx = db.begin_with(&limits).unwrap();
     let canceller = tx.canceller();
     assert!(tx.modify(&table, 4, |row| row.add(1, 1).map(drop)).unwrap());
