@@ -7,6 +7,7 @@
 //!
 //! Both run the same tests (`tests/control/conformance.rs`).
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 #[cfg(feature = "etcd")]
@@ -18,7 +19,7 @@ pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use memory::{Access, Backup, MemoryStore, SwapFault};
 
 /// The number of the write that gave a key its value. A later write of the same key has a higher one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
 /// A value, and the write that gave it.

@@ -8,5 +8,6 @@
 mod ids;
 pub mod replication;
 pub mod transactions;
+mod wire;
 
 pub use ids::{Epoch, Life, Moment, NodeId, PartitionId};

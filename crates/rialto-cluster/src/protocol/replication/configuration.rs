@@ -1,5 +1,6 @@
 //! [`Configuration`]: which replicas a partition has, and its bytes in the control store.
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::control::Revision;
@@ -12,7 +13,7 @@ const VERSION: u8 = 1;
 const MEMBERS_MAX: usize = 1024;
 
 /// A replica, by its node and the life in which it is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// The node.
     pub node: NodeId,
@@ -22,7 +23,7 @@ pub struct Member {
 
 /// Which replicas a partition has, and which one is primary. It is the value of one key of the control store and changes
 /// only by a swap; each change raises the epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
     /// The number of this configuration.
     pub epoch: Epoch,
@@ -193,11 +194,11 @@ impl Reader<'_> {
 
 /// The number of a control store that was never restored, or of its restoration: it is another one after each. A restored
 /// store has forgotten changes, so it is another store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoreIdentity(pub u64);
 
 /// A configuration that was in force, and where the control store has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The store.
     pub store: StoreIdentity,

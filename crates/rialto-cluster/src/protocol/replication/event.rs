@@ -2,6 +2,7 @@
 
 use rialto::Lsn;
 use rialto::log::LogPoint;
+use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, Known, Member, StoreIdentity};
 use super::message::{Envelope, Stream};
@@ -96,7 +97,7 @@ pub enum Event {
 }
 
 /// What is kept in a file of the replica's own. It is there again at the next opening.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// The store of the configurations, once it is known.
     pub store: Option<StoreIdentity>,

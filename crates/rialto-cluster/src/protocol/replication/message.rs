@@ -1,15 +1,17 @@
 //! The messages between the replicas of a partition.
 
 use rialto::log::LogPoint;
+use serde::{Deserialize, Serialize};
 
 use super::configuration::{Known, Member};
 use super::promise::Asked;
 use crate::control::Revision;
+use crate::protocol::wire::log_point;
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// A stretch of shipping from a primary to one replica: the blocks of one stream follow one another. A new one begins when the
 /// replica's end has to be compared with the primary's log again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stream {
     /// The epoch in which the primary began it.
     pub epoch: Epoch,
@@ -18,7 +20,7 @@ pub struct Stream {
 }
 
 /// A message with what every message carries (C2).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
     /// The partition.
     pub partition: PartitionId,
@@ -35,7 +37,7 @@ pub struct Envelope {
 }
 
 /// What a message says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// A primary leads under this configuration, and asks for a promise.
     Heartbeat {
@@ -44,6 +46,7 @@ pub enum Message {
         /// The request.
         ask: Asked,
         /// What all replicas in sync have: it may be redone.
+        #[serde(with = "log_point")]
         redo: LogPoint,
     },
     /// How far a replica is.
@@ -53,6 +56,7 @@ pub enum Message {
         /// The stream that its log's end belongs to, if any.
         stream: Option<Stream>,
         /// What it has in memory that outlives its process.
+        #[serde(with = "log_point")]
         received: LogPoint,
         /// Whether it can go on as a standby.
         fitness: Fitness,
@@ -62,8 +66,10 @@ pub enum Message {
         /// The stream. Its first message shows that the primary's log goes through `begin`.
         stream: Stream,
         /// Where the first block begins.
+        #[serde(with = "log_point")]
         begin: LogPoint,
         /// Where the last one ends; `begin` if there is none.
+        #[serde(with = "log_point")]
         end: LogPoint,
     },
     /// The primary's log does not go through this end of the receiver's log, or is not there any more behind it.
@@ -71,6 +77,7 @@ pub enum Message {
         /// The stream that was to begin there, or to go on.
         stream: Stream,
         /// The receiver's end.
+        #[serde(with = "log_point")]
         end: LogPoint,
     },
     /// The receiver is behind: the envelope has the newer epoch.
@@ -81,6 +88,7 @@ pub enum Message {
     /// The primary has stopped to serve in this epoch and gives the receiver's promise back.
     Handover {
         /// Where the log ends of those in `with`.
+        #[serde(with = "log_point")]
         end: LogPoint,
         /// Replicas in sync whose logs end there, and will not grow in this epoch.
         with: Vec<Member>,
@@ -100,6 +108,7 @@ pub enum Message {
     /// The answer: no epoch below the envelope's goes on through the sender.
     Fenced {
         /// The end of the sender's log.
+        #[serde(with = "log_point")]
         received: LogPoint,
     },
     /// The other answer: the epoch of the fence is not above all.
@@ -110,10 +119,69 @@ pub enum Message {
 }
 
 /// Whether a replica can be a standby.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fitness {
     /// It can.
     Fit,
     /// Its log has stopped, or its redo has failed (C7).
     Unfit,
+}
+
+#[cfg(test)]
+mod tests {
+    use rialto::Lsn;
+    use rialto::log::LogPosition;
+
+    use super::super::{Configuration, StoreIdentity};
+    use super::*;
+
+    fn messages() -> Vec<Message> {
+        let point = LogPoint { lsn: Lsn(7), position: LogPosition(4096), checksum: 0xFEDC };
+        let member = Member { node: NodeId(1), life: Life(11) };
+        let stream = Stream { epoch: Epoch(3), number: 9 };
+        let configuration =
+            Configuration { epoch: Epoch(3), primary: NodeId(1), in_sync: vec![member], learners: vec![] };
+        let known = Known { store: StoreIdentity(5), revision: Revision(8), configuration };
+        vec![
+            Message::Heartbeat { known: known.clone(), ask: Asked(2), redo: point },
+            Message::Status {
+                promise: Some(Asked(2)),
+                stream: Some(stream),
+                received: point,
+                fitness: Fitness::Fit,
+            },
+            Message::Blocks { stream, begin: point, end: point },
+            Message::StartOver { stream, end: point },
+            Message::Newer { known: Some(known) },
+            Message::Handover { end: point, with: vec![member] },
+            Message::AskLife { revision: Revision(8) },
+            Message::LifeIs { revision: Revision(8) },
+            Message::Fence,
+            Message::Fenced { received: point },
+            Message::FenceRefused { above: Epoch(4) },
+        ]
+    }
+
+    #[test]
+    fn bytes_are_the_message_or_an_error() {
+        for message in messages() {
+            let envelope = Envelope {
+                partition: PartitionId(2),
+                epoch: Epoch(3),
+                from: Member { node: NodeId(1), life: Life(11) },
+                to: NodeId(2),
+                to_life: Some(Life(12)),
+                message,
+            };
+            let bytes = postcard::to_stdvec(&envelope).unwrap();
+            assert_eq!(postcard::from_bytes::<Envelope>(&bytes).unwrap(), envelope);
+            for length in 0..bytes.len() {
+                assert!(postcard::from_bytes::<Envelope>(&bytes[..length]).is_err(), "{length} bytes");
+            }
+        }
+        let mut beyond = postcard::to_stdvec(&(Lsn::MAX.0 + 1)).unwrap();
+        beyond.extend([0, 0]);
+        let read = log_point::deserialize(&mut postcard::Deserializer::from_bytes(&beyond));
+        assert!(read.is_err(), "a place that no log has");
+    }
 }

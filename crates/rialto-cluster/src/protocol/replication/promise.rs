@@ -1,12 +1,13 @@
 //! [`Promise`]: a standby's promise, as the primary counts it.
 
 use rialto::fault_injection;
+use serde::{Deserialize, Serialize};
 
 use crate::protocol::Moment;
 use crate::protocol::replication::ReplicationOptions;
 
 /// The number of a primary's request for a promise, unique in the primary's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Asked(pub u64);
 
 /// A standby's promise ("none but you through me for this long"), as the primary counts it: from before it asked, less the
