@@ -298,6 +298,13 @@ impl Database {
         self.core().commits.log.failure()
     }
 
+    /// A random number that stands for the memory which the log lies in, and which outlives the process: the same as in an
+    /// earlier opening if this one has found that memory, with all that was durable at level 1. Otherwise it is another
+    /// one: after a loss of power or a restart of the machine, and if the file `log-tail` was removed.
+    pub fn life(&self) -> u64 {
+        self.core().commits.log.life()
+    }
+
     /// A cursor that reads the log while it is written: from this point on, at which an earlier cursor has ended, or from the end that
     /// the log has now. The log before its end stays for it, up to so many bytes, and at most a quarter of
     /// [`Options::log_bytes_max`]; with the load files that it names. Behind that, and while a commit waits for room in the log,

@@ -138,6 +138,12 @@ impl Follower {
         self.database.core().commits.log.end()
     }
 
+    /// As [`Database::life`]: with the same life it has everything that an earlier opening has received. It leads with the
+    /// life with which it has followed.
+    pub fn life(&self) -> u64 {
+        self.database.life()
+    }
+
     /// Takes blocks of the primary's log, from [`Follower::point`] on. When this returns they are in memory that outlives
     /// the process. The disk gets them in the background.
     ///

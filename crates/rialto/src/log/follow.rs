@@ -210,6 +210,7 @@ impl Log {
             tail,
             marks,
             between_packets,
+            life,
             ..
         } = end;
         let last = files.last().expect("a log has a file");
@@ -229,7 +230,7 @@ impl Log {
         // follower may end where no next file is.
         table.remove_from(position)?;
         erase_behind(&table, position)?;
-        let (filler, drainer, ring) = ring::start(&**disk, database, options.ring_bytes, (page_start, page))?;
+        let (filler, drainer, ring) = ring::start(&**disk, database, options.ring_bytes, (page_start, page), life)?;
         let counters = Arc::new(Counters::default());
         let file = table.ending_at(position).expect("the last file holds the end of the log");
         // Its first block may be one that is not on the disk as a whole.

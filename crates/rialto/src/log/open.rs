@@ -116,7 +116,7 @@ impl Log {
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;
         assert!(!end.is_followed, "a follower's log takes packets once it has ended to follow");
-        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, .. } = end;
+        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks, life, .. } = end;
         let last = files.last().expect("a log has a file");
         let write_path =
             WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position);
@@ -164,7 +164,7 @@ impl Log {
             last.set_first(lsn + 1);
         }
         table.write_again(tail_start, &rewritten)?;
-        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, (page_end, &[]))?;
+        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, (page_end, &[]), life)?;
         let counters = Arc::new(Counters::default());
         let gatherer = Gatherer::new(
             filler,

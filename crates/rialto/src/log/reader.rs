@@ -62,6 +62,8 @@ pub struct LogEnd {
     pub(super) is_followed: bool,
     /// The end of the last block that ends between packets.
     pub(super) between_packets: LogPoint,
+    /// The life of the ring that was adopted, if one was.
+    pub(super) life: Option<u64>,
 }
 
 impl LogEnd {
@@ -78,6 +80,7 @@ impl LogEnd {
             marks: Marks::default(),
             is_followed: false,
             between_packets: LogPoint::beginning_after(place),
+            life: None,
         }
     }
 
@@ -349,6 +352,7 @@ impl LogReader {
             marks: self.marks,
             is_followed: self.followed.is_some(),
             between_packets: self.between_packets,
+            life: self.ring.as_ref().and_then(RingTail::life),
         })
     }
 

@@ -3,25 +3,32 @@
 //! writes them from it to the log files, which makes them durable at level 3; only then is their room used again.
 //!
 //! ```text
-//!  0       8      24       40      48        56         4096                     4096 + ring bytes
-//!  +-------+------+--------+-------+---------+---- … ---+--------------------------+
-//!  | magic | boot |database| bytes |gathered |          | stream byte p lies at    |
-//!  |       |      |        | (ring)|position |          | 4096 + p mod ring bytes  |
-//!  +-------+------+--------+-------+---------+---- … ---+--------------------------+
+//!  0       8      24       40      48        56        64      72            4096                 4096 + ring bytes
+//!  +-------+------+--------+-------+---------+---------+-------+-------+- … -+--------------------------+
+//!  | magic | boot |database| bytes |gathered |released | life  | check |     | stream byte p lies at    |
+//!  |       |      |        | (ring)|position |position |       | word  |     | 4096 + p mod ring bytes  |
+//!  +-------+------+--------+-------+---------+---------+-------+-------+- … -+--------------------------+
 //! ```
 //!
 //! The gathered position is advanced after the bytes before it are complete, so a killed process leaves a chain of
 //! whole blocks up to it. The contents are valid only under the boot and the database that wrote them.
+//!
+//! The *life* is a random number that is drawn when a ring is made. An opening that adopts the ring of an earlier
+//! process keeps its number; every other opening draws one. So two openings with one life have lost nothing in between
+//! that was durable at level 1. Its check word is a digest of it with boot and database: a program that writes no life
+//! leaves the one that it finds, and says another boot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::PAGE;
 use super::block::BLOCK_MAX;
 use crate::fault_injection;
 use crate::io::{Disk, SharedMap};
 use crate::unlikely::unlikely;
-use crate::{Error, Result};
+use crate::{Error, Result, seed};
 
 /// The shared map's name in the data directory.
 pub(crate) const RING_NAME: &str = "log-tail";
@@ -29,7 +36,19 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
 const GATHERED: usize = 6;
 /// Up to here the log is on the disk, as far as this process knows; 0 in rings of programs that did not say it.
 const RELEASED: usize = 7;
-pub(super) const HEADER_WORDS: usize = RELEASED + 1;
+/// A random number, and its check word; both are 0 in rings of programs that did not draw one.
+const LIFE: usize = 8;
+const LIFE_CHECK: usize = 9;
+pub(super) const HEADER_WORDS: usize = LIFE_CHECK + 1;
+
+/// The check word of a life under this boot and database.
+fn check_of(life: u64, boot: u128, database: u128) -> u64 {
+    let mut bytes = [0; 40];
+    bytes[..8].copy_from_slice(&life.to_le_bytes());
+    bytes[8..24].copy_from_slice(&boot.to_le_bytes());
+    bytes[24..].copy_from_slice(&database.to_le_bytes());
+    xxh3_64(&bytes)
+}
 
 /// The state that the gatherer's and the writer's end share.
 #[derive(Debug)]
@@ -38,18 +57,21 @@ struct Ring {
     bytes: u64,
     /// The position at which it began: what lies before it was never in it.
     start: u64,
+    life: u64,
     /// The gatherer's end: every byte before it is complete.
     filled: AtomicU64,
     /// The writer's end: every byte before it is durable on disk, and its room may be written again.
     released: AtomicU64,
 }
 
-/// Makes the ring anew at a page-aligned stream position, with these bytes of the page that begins there.
+/// Makes the ring anew at a page-aligned stream position, with these bytes of the page that begins there. It goes on with
+/// the life of the ring that was adopted, if one was.
 pub(crate) fn start(
     disk: &dyn Disk,
     database: u128,
     bytes: usize,
     (position, page): (u64, &[u8]),
+    adopted: Option<u64>,
 ) -> Result<(RingFiller, RingDrainer, RingView)> {
     assert!(bytes.is_multiple_of(PAGE) && position.is_multiple_of(PAGE as u64) && page.len() < PAGE);
     let map = disk.map_shared(RING_NAME, PAGE + bytes)?;
@@ -64,6 +86,10 @@ pub(crate) fn start(
         word.store(value, Ordering::SeqCst);
     }
     words[RELEASED].store(position, Ordering::SeqCst);
+    let found = fault_injection::is_on("life-outlives-its-ring").then(|| words[LIFE].load(Ordering::SeqCst));
+    let life = adopted.or(found.filter(|life| *life != 0)).unwrap_or_else(seed::draw);
+    words[LIFE].store(life, Ordering::SeqCst);
+    words[LIFE_CHECK].store(check_of(life, boot, database), Ordering::SeqCst);
     put_words(words, bytes as u64, position, page);
     words[0].store(MAGIC, Ordering::SeqCst);
     let released = AtomicU64::new(position);
@@ -71,6 +97,7 @@ pub(crate) fn start(
         map,
         bytes: bytes as u64,
         start: position,
+        life,
         filled: AtomicU64::new(filled),
         released,
     });
@@ -248,6 +275,11 @@ pub(crate) struct RingView {
 }
 
 impl RingView {
+    /// See the [module](self).
+    pub(crate) fn life(&self) -> u64 {
+        self.ring.life
+    }
+
     pub(crate) fn filled(&self) -> u64 {
         self.ring.filled.load(Ordering::SeqCst)
     }
@@ -286,6 +318,7 @@ pub(crate) struct RingTail {
     bytes: u64,
     gathered: u64,
     released: u64,
+    life: Option<u64>,
 }
 
 impl RingTail {
@@ -316,7 +349,14 @@ impl RingTail {
             return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
         }
         let ours = ours && !fault_injection::is_on("ring-not-adopted");
-        Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], released: words[RELEASED], map }))
+        let has_life = words[LIFE_CHECK] == check_of(words[LIFE], disk.boot(), database);
+        let life = has_life.then_some(words[LIFE]);
+        Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], released: words[RELEASED], life, map }))
+    }
+
+    /// Its life, if the program that made it drew one.
+    pub(crate) fn life(&self) -> Option<u64> {
+        self.life
     }
 
     /// The position before which everything was durable at level 1.
@@ -347,7 +387,7 @@ mod tests {
     #[test]
     fn fills_drains_wraps_and_is_found_again_only_by_its_database() {
         let disk = MemoryDisk::new();
-        let (mut filler, mut drainer, view) = start(&*disk, 7, 2 * PAGE, (PAGE as u64, &[])).unwrap();
+        let (mut filler, mut drainer, view) = start(&*disk, 7, 2 * PAGE, (PAGE as u64, &[]), None).unwrap();
         assert_eq!((filler.free(), filler.room()), (2 * PAGE as u64, PAGE as u64));
         for round in 0..5u8 {
             filler.window(PAGE).fill(round);
@@ -378,7 +418,7 @@ mod tests {
         };
         disk.map_shared(RING_NAME, 8).unwrap();
         refused("has 8 bytes, which no ring has");
-        start(&*disk, 7, 4 * PAGE, (0, &[])).unwrap();
+        start(&*disk, 7, 4 * PAGE, (0, &[]), None).unwrap();
         let whole = disk.map_shared(RING_NAME, 5 * PAGE).unwrap();
         let cut = disk.map_shared(RING_NAME, 3 * PAGE).unwrap();
         assert!(RingTail::find(&*disk, 7).unwrap().is_none(), "an empty one");
@@ -411,9 +451,27 @@ mod tests {
     }
 
     #[test]
+    fn its_life_is_kept_by_an_adoption_and_tied_to_the_boot() {
+        let disk = MemoryDisk::new();
+        let (_, _, first) = start(&*disk, 7, 2 * PAGE, (0, &[]), None).unwrap();
+        let found = || RingTail::find(&*disk, 7).unwrap().unwrap().life();
+        assert_eq!(found(), Some(first.life()));
+        let (_, _, adopted) = start(&*disk, 7, 2 * PAGE, (0, &[]), found()).unwrap();
+        assert_eq!((adopted.life(), found()), (first.life(), Some(first.life())));
+        let (_, _, other) = start(&*disk, 7, 2 * PAGE, (0, &[]), None).unwrap();
+        assert_ne!(other.life(), first.life());
+        let words = disk.map_shared(RING_NAME, 3 * PAGE).unwrap();
+        // A program that draws no life has made the ring anew under this boot; the life in it is of another boot.
+        words.as_words()[LIFE_CHECK].store(check_of(other.life(), 1, 7), Ordering::SeqCst);
+        assert_eq!(found(), None);
+        words.as_words()[LIFE..=LIFE_CHECK].iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        assert_eq!(found(), None, "made by a program that draws none");
+    }
+
+    #[test]
     #[should_panic(expected = "the ring is full")]
     fn is_not_overwritten_before_it_is_released() {
-        let (mut filler, _drainer, _) = start(&*MemoryDisk::new(), 7, 2 * PAGE, (0, &[])).unwrap();
+        let (mut filler, _drainer, _) = start(&*MemoryDisk::new(), 7, 2 * PAGE, (0, &[]), None).unwrap();
         filler.fill(2 * PAGE);
         filler.window(8);
     }

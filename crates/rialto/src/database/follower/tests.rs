@@ -5,6 +5,7 @@ mod bound;
 mod continuations;
 mod copies;
 mod leading;
+mod lives;
 mod loads;
 mod written;
 

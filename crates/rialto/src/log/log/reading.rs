@@ -45,6 +45,11 @@ impl Log {
         self.core.listeners.wait_for(durability)
     }
 
+    /// The number of its ring ([`ring`](crate::log::ring)).
+    pub(crate) fn life(&self) -> u64 {
+        self.core.ring.life()
+    }
+
     /// Where the log ends now.
     pub(crate) fn end(&self) -> LogPoint {
         self.core.gatherer.lock().end()
