@@ -203,6 +203,12 @@ impl Follower {
         self.database.core().commits.log.durable_position()
     }
 
+    /// The end of a block of its log up to which everything is on its disk. After [`Follower::sync`] it is
+    /// [`Follower::point`], unless blocks were taken meanwhile.
+    pub fn on_disk_point(&self) -> LogPoint {
+        self.database.on_disk_point()
+    }
+
     /// Everything up to this place is in its tables.
     pub fn redone(&self) -> Lsn {
         self.database.core().commits.log.place()

@@ -69,8 +69,8 @@ pub(super) struct Appended {
     /// Where those end that are not in whole pages on the disk, or on their way there, oldest first; and whether a
     /// packet may begin there.
     ends: VecDeque<(LogPoint, bool)>,
-    /// The last packet that ends before them.
-    lsn: u64,
+    /// Where the last block before them ends.
+    before: LogPoint,
     /// Where the last block before them ends after which a packet may begin.
     mark: LogPoint,
     /// The end of the newest block that ends with a whole packet.
@@ -82,7 +82,7 @@ pub(super) struct Appended {
 impl Appended {
     /// Nothing was appended to a log that ends at `point`; its last block that ends between packets ends at `mark`.
     fn after(point: LogPoint, mark: LogPoint) -> Appended {
-        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark, point, between: mark }
+        Appended { ends: VecDeque::new(), before: point, mark, point, between: mark }
     }
 
     fn push(&mut self, header: &BlockHeader, end: LogPoint) {
@@ -104,7 +104,7 @@ impl Appended {
         while let Some((end, is_between_packets)) =
             self.ends.pop_front_if(|(end, _)| end.position.0 <= position)
         {
-            self.lsn = end.lsn.0;
+            self.before = end;
             if is_between_packets {
                 self.mark = end;
             }
@@ -126,8 +126,8 @@ impl Appended {
 pub(super) struct AppendedPages {
     /// They end here.
     pub(super) to: u64,
-    /// The last packet that ends before that.
-    pub(super) lsn: u64,
+    /// Where the last block before that ends.
+    pub(super) end: LogPoint,
     /// Where the last block before that ends after which a packet may begin.
     pub(super) mark: LogPoint,
 }
@@ -139,7 +139,7 @@ impl Gatherer {
         let appended = self.appended.as_mut()?;
         let to = position - position % PAGE as u64;
         appended.take_to(to);
-        Some(AppendedPages { to, lsn: appended.lsn, mark: appended.mark })
+        Some(AppendedPages { to, end: appended.before, mark: appended.mark })
     }
 
     /// The next block, which follows the last one and lies in this file. There is room for it in the ring.
@@ -230,7 +230,8 @@ impl Log {
         // follower may end where no next file is.
         table.remove_from(position)?;
         erase_behind(&table, position)?;
-        let (filler, drainer, ring) = ring::start(&**disk, database, options.ring_bytes, (page_start, page), life)?;
+        let (filler, drainer, ring) =
+            ring::start(&**disk, database, options.ring_bytes, (page_start, page), life)?;
         let counters = Arc::new(Counters::default());
         let file = table.ending_at(position).expect("the last file holds the end of the log");
         // Its first block may be one that is not on the disk as a whole.
@@ -242,8 +243,18 @@ impl Log {
         let group_writer =
             GroupWriter::new(drainer, table.clone(), at_page, write_path, lsn, counters.clone());
         let following = Following::of(records);
-        let parts =
-            Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path, following };
+        let on_disk = gatherer.end();
+        let parts = Parts {
+            gatherer,
+            group_writer,
+            ring,
+            files: table,
+            counters,
+            marks,
+            write_path,
+            following,
+            on_disk,
+        };
         Log::start(parts, options)
     }
 
@@ -514,8 +525,18 @@ impl LogCore {
             return Ok(());
         }
         records.write(end.position.0, page).map_err(|error| self.stop_with(error))?;
+        self.reach_on_disk(end);
         self.writer.raise_durable(end.lsn.0);
         self.hand_over_listeners(Durability::Disk);
+        Ok(())
+    }
+
+    /// Writes everything that was appended by now.
+    pub(super) fn sync_all_appended(&self) -> Result<()> {
+        let end = self.gatherer.lock().end();
+        while self.on_disk_point().position < end.position && self.following.is_on() {
+            self.write_appended(true)?;
+        }
         Ok(())
     }
 

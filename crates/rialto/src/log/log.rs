@@ -84,6 +84,7 @@ impl Log {
             closed: AtomicBool::new(false),
             refuses_packets: AtomicBool::new(parts.following.is_on()),
             following: parts.following,
+            on_disk: Mutex::new(parts.on_disk),
             ended: AtomicBool::new(false),
             freed: Freed::default(),
             when_full: OnceLock::new(),
