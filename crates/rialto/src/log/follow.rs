@@ -24,7 +24,7 @@ use super::gather::Gatherer;
 use super::log::core::LogCore;
 use super::log_file::LogFile;
 use super::open::Parts;
-use super::reader::{LogEnd, for_each_block_behind};
+use super::reader::{LogEnd, RedoneUpTo, for_each_block_behind};
 use super::unpacker::{Malformed, Unpacker};
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
@@ -47,14 +47,21 @@ pub(super) struct Following {
     is_on: AtomicBool,
     /// What it has of the packet that the last block which was appended ends in. `None` until it is read.
     unpacker: Mutex<Option<Unpacker>>,
+    /// How far the opening has redone it. `None` if the log follows no other one.
+    redone: Option<RedoneUpTo>,
 }
 
 /// Nothing is appended as long as this lives.
 pub(crate) struct HeldAppends<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, ()>);
 
 impl Following {
-    pub(super) fn of(records: FollowerRecords) -> Following {
-        Following { records: Mutex::new(Some(records)), is_on: AtomicBool::new(true), ..Following::default() }
+    pub(super) fn of(records: FollowerRecords, redone: RedoneUpTo) -> Following {
+        Following {
+            records: Mutex::new(Some(records)),
+            is_on: AtomicBool::new(true),
+            redone: Some(redone),
+            ..Following::default()
+        }
     }
 
     /// Whether the log follows another one.
@@ -211,6 +218,7 @@ impl Log {
             marks,
             between_packets,
             life,
+            redone,
             ..
         } = end;
         let last = files.last().expect("a log has a file");
@@ -242,7 +250,7 @@ impl Log {
         gatherer.appended = Some(Appended::after(gatherer.end(), between_packets));
         let group_writer =
             GroupWriter::new(drainer, table.clone(), at_page, write_path, lsn, counters.clone());
-        let following = Following::of(records);
+        let following = Following::of(records, redone);
         let on_disk = gatherer.end();
         let parts = Parts {
             gatherer,
@@ -254,6 +262,7 @@ impl Log {
             write_path,
             following,
             on_disk,
+            place: Lsn(redone.place),
         };
         Log::start(parts, options)
     }
@@ -263,6 +272,11 @@ impl Log {
         let gatherer = self.core.gatherer.lock();
         let appended = gatherer.appended.as_ref().expect("the log follows another one");
         (appended.between(), gatherer.incarnation)
+    }
+
+    /// How far its opening has redone it.
+    pub(super) fn redone_at_opening(&self) -> RedoneUpTo {
+        self.core.following.redone.expect("the log follows another one")
     }
 
     /// Whether it follows another log.

@@ -63,7 +63,7 @@ impl Log {
     pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
         let lsn = parts.gatherer.lsn();
         let core = Arc::new(LogCore {
-            pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
+            pool: PoolOwner::new(options.packet_slots, parts.place),
             writer: Writer::new(
                 System::new(&options.clock),
                 options.group_commit.policy(),

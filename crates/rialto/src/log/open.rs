@@ -30,6 +30,8 @@ pub(super) struct Parts {
     pub(super) following: Following,
     /// A block end up to which the log is on the disk.
     pub(super) on_disk: LogPoint,
+    /// The last place taken.
+    pub(super) place: Lsn,
 }
 
 impl LogOptions {
@@ -191,6 +193,7 @@ impl Log {
             write_path,
             following,
             on_disk,
+            place: Lsn(lsn),
         };
         Log::start(parts, options)
     }
