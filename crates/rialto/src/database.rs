@@ -305,6 +305,18 @@ impl Database {
         self.core().commits.log.life()
     }
 
+    /// Where the log ends that is in memory which outlives the process ([`Database::life`]): everything that was answered at
+    /// level memory lies before it.
+    pub fn log_end(&self) -> LogPoint {
+        self.core().commits.log.end()
+    }
+
+    /// The end of a block of the log up to which everything is on the disk. After [`Database::sync`], and some time after
+    /// the last commit by itself, it is [`Database::log_end`].
+    pub fn on_disk_point(&self) -> LogPoint {
+        self.core().commits.log.on_disk_point()
+    }
+
     /// A cursor that reads the log while it is written: from this point on, at which an earlier cursor has ended, or from the end that
     /// the log has now. The log before its end stays for it, up to so many bytes, and at most a quarter of
     /// [`Options::log_bytes_max`]; with the load files that it names. Behind that, and while a commit waits for room in the log,
@@ -332,7 +344,8 @@ impl Database {
         self.core().storage.load_file_bytes(number)
     }
 
-    /// Makes every transaction committed so far durable on disk, whatever level it was committed at.
+    /// Makes every transaction committed so far durable on disk, whatever level it was committed at. Everything before the
+    /// [`Database::log_end`] of before the call is on the disk then ([`Database::on_disk_point`]).
     ///
     /// # Blocking
     /// The call waits for the log to be written and synced.

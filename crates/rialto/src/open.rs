@@ -85,8 +85,8 @@ pub(crate) struct FoundDatabase {
 pub(crate) enum Role {
     /// It takes transactions.
     Leads,
-    /// It follows the log of another database.
-    Follows,
+    /// It follows the log of another database, and redoes up to this place what it has of it.
+    Follows { redo_up_to: Lsn },
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<Running, OpenError> {
@@ -390,8 +390,20 @@ fn recover(
         within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
             let (calls, (of_segments, of_nodes)) = (Calls::Replayed(&procedures), (&segments, &nodes));
             let pages = RecoveryPages::beside(options.pages(), start, [Some(&newest), older.as_ref()]);
-            let recovery =
-                Recovery { disk, segments: of_segments, nodes: of_nodes, pages, threads, calls, tell };
+            let redo_up_to = match role {
+                Role::Leads => Lsn::MAX,
+                Role::Follows { redo_up_to } => redo_up_to,
+            };
+            let recovery = Recovery {
+                disk,
+                segments: of_segments,
+                nodes: of_nodes,
+                pages,
+                threads,
+                calls,
+                tell,
+                redo_up_to,
+            };
             let recovered = recovery.run(start)?;
             Ok((segments, nodes, recovered))
         })
@@ -416,7 +428,7 @@ fn recover(
             return Err(OpenError::Unsupported { what });
         }
         Role::Leads => Log::open(disk, database_id, &log_options, recovered.log_end)?,
-        Role::Follows => {
+        Role::Follows { .. } => {
             if !recovered.log_end.is_followed() {
                 sync_copy(&**disk)?;
             }

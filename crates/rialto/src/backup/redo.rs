@@ -137,6 +137,7 @@ impl Restore {
             names_held: true,
             digest: target.digest(header.segments),
             pages,
+            redone: None,
             retired: false,
         };
         let witness = header.point.map(|point| Witness { name: name.to_owned(), point });
@@ -164,6 +165,7 @@ impl Restore {
                 threads,
                 calls,
                 tell,
+                redo_up_to: Lsn::MAX,
             };
             let mut log = log::read_archive(&disk, database, home.redo_start, witness.clone(), until)?;
             let replayed = recovery.replay(&home, &*disk, database, &mut log)?;

@@ -574,6 +574,7 @@ impl Checkpointer {
             transaction_consistent,
             logged: self.options.unlogged_behind.is_none_or(|opened_at| redo_start <= opened_at.next()),
             digest: swept.digest,
+            redone: self.source.redone(),
             pages: written_pages.zip(page_place).map(|(pages, place)| HomePages::new(pages, place)),
         };
         pages.iter_mut().for_each(PageCheckpoint::begin_naming);

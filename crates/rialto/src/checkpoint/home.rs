@@ -6,7 +6,7 @@
 //!    0  magic            8      "RIALTOHM"
 //!    8  format version   u32
 //!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent, bit 2: logged, bit 3: names what is held,
-//!                               bit 4: names a point, bit 5: has pages
+//!                               bit 4: names a point, bit 5: has pages, bit 6: of a follower
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
 //!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third
@@ -22,6 +22,7 @@
 //!  104  root             u64    of what is published of the pages (`store/paged/published.rs`)
 //!  112  words            u64    of it
 //!  120  page place       u64    the pages are as of this place, with all before it and nothing after it
+//!  128  redone           u64    of a follower: the copy holds nothing of a later place; only with bit 6
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
 //!
@@ -85,6 +86,7 @@ const LOGGED: u32 = 4;
 const NAMES_HELD: u32 = 8;
 const NAMES_POINT: u32 = 16;
 const HAS_PAGES: u32 = 32;
+const OF_FOLLOWER: u32 = 64;
 /// A number of checkpoints that no database reaches.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -122,6 +124,8 @@ pub struct HomeBlock {
     pub digest: u64,
     /// The pages of disk-resident tables, if there are any.
     pub pages: Option<HomePages>,
+    /// If a follower wrote it: the copy holds nothing of a later place than this one, though the log had more.
+    pub redone: Option<Lsn>,
     /// Whether a later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
 }
@@ -213,6 +217,11 @@ impl HomeBlock {
         self.transaction_consistent || lsn > self.clearance
     }
 
+    /// The copy holds nothing of a later place.
+    pub fn holds_to(&self) -> Lsn {
+        self.redone.map_or(self.clearance, |redone| redone.min(self.clearance))
+    }
+
     /// The place from which a recovery reads the log: that of the memory-resident tables, or of the pages.
     pub fn log_start(&self) -> Lsn {
         self.pages.map_or(self.redo_start, |pages| self.redo_start.min(pages.place.next()))
@@ -234,7 +243,8 @@ impl HomeBlock {
             | flag(self.logged, LOGGED)
             | flag(self.names_held, NAMES_HELD)
             | flag(self.point.is_some(), NAMES_POINT)
-            | flag(self.pages.is_some(), HAS_PAGES);
+            | flag(self.pages.is_some(), HAS_PAGES)
+            | flag(self.redone.is_some(), OF_FOLLOWER);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -255,6 +265,9 @@ impl HomeBlock {
             block[104..112].copy_from_slice(&pages.root.to_le_bytes());
             block[112..120].copy_from_slice(&pages.words.to_le_bytes());
             block[120..128].copy_from_slice(&pages.place.0.to_le_bytes());
+        }
+        if let Some(redone) = self.redone {
+            block[128..136].copy_from_slice(&redone.0.to_le_bytes());
         }
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -318,6 +331,7 @@ impl HomeBlock {
                 words: u64_at(block, 112),
                 place: Lsn(u64_at(block, 120)),
             }),
+            redone: (u32_at(block, 12) & OF_FOLLOWER != 0).then(|| Lsn(u64_at(block, 128))),
             retired,
         }))
     }
@@ -451,6 +465,8 @@ pub struct NewHome {
     pub digest: u64,
     /// See [`HomeBlock::pages`].
     pub pages: Option<HomePages>,
+    /// See [`HomeBlock::redone`].
+    pub redone: Option<Lsn>,
 }
 
 /// The contents of a restored database's first home block.
@@ -491,6 +507,7 @@ impl HomeFile {
                 names_held: true,
                 digest: 0,
                 pages: None,
+                redone: None,
                 retired: false,
             },
         )
@@ -518,6 +535,7 @@ impl HomeFile {
                 names_held: true,
                 digest,
                 pages,
+                redone: None,
                 retired: false,
             },
         )
@@ -688,6 +706,7 @@ impl HomeFile {
             names_held: true,
             digest: new.digest,
             pages: new.pages,
+            redone: new.redone,
             retired: false,
         };
         self.write_other(block)?;

@@ -75,6 +75,10 @@ pub(crate) trait CheckpointSource: Send + Sync {
     ) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
+    /// In a follower: the last place that is redone; the log may have more.
+    fn redone(&self) -> Option<Lsn> {
+        None
+    }
     /// Where the log ends after all places taken so far. The point is on disk when its place is.
     fn point(&self) -> Result<LogPoint>;
     /// Waits until the log is on disk up to `lsn`.

@@ -308,6 +308,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         logged: true,
         digest: stats.digest,
         pages: None,
+        redone: None,
     };
     home.publish(new).unwrap();
 }

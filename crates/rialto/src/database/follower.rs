@@ -88,10 +88,25 @@ impl Follower {
     /// # Errors
     /// See [`OpenError`]; [`OpenError::Missing`] if the directory has no database.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Follower, OpenError> {
+        Follower::open_redoing_up_to(path, options, Lsn::MAX)
+    }
+
+    /// As [`Follower::open`], but of its log it redoes only the transactions up to this place: the bound that
+    /// [`Follower::redo_up_to`] sets holds from the beginning. What the log has behind that is received, and is not in the
+    /// tables. If a checkpoint has later transactions, those are in the tables ([`Follower::redone`] tells): a follower's
+    /// checkpoints have what its bound allowed then.
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub fn open_redoing_up_to(
+        path: impl AsRef<Path>,
+        options: Options,
+        last: Lsn,
+    ) -> Result<Follower, OpenError> {
         let disk = FileDisk::open(path.as_ref());
         let disk =
             disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
-        Follower::open_on(disk, options)
+        Follower::open_on_redoing_up_to(disk, options, last)
     }
 
     /// As [`Follower::open`], on any disk.
@@ -99,13 +114,26 @@ impl Follower {
     /// # Errors
     /// As [`Follower::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Follower, OpenError> {
+        Follower::open_on_redoing_up_to(disk, options, Lsn::MAX)
+    }
+
+    /// As [`Follower::open_redoing_up_to`], on any disk.
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub fn open_on_redoing_up_to(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        last: Lsn,
+    ) -> Result<Follower, OpenError> {
         if let Some(what) = refused(&options) {
             return Err(OpenError::Options { what });
         }
         let flush_interval = options.memory_flush_interval;
         let options = Options { create: false, ..options };
-        let database = Database { running: Arc::new(Handle::new(open::open(disk, options, Role::Follows)?)) };
-        let redoing = Arc::new(Redoing::new(database.core())?);
+        let role = Role::Follows { redo_up_to: last };
+        let database = Database { running: Arc::new(Handle::new(open::open(disk, options, role)?)) };
+        let redoing = Arc::new(Redoing::new(database.core(), last)?);
         let follower = Follower { database, redoing, threads: Mutex::default() };
         if follower.is_threaded() {
             follower.start(flush_interval)?;
@@ -187,8 +215,8 @@ impl Follower {
     }
 
     /// Lets the transactions up to this place be redone, and none after it but one that is being redone already. Without
-    /// such a bound all that were received are redone; so is at an opening what the log has. A cluster sets it to what all
-    /// copies in sync have.
+    /// such a bound all that were received are redone; so is what the log has at an opening, unless that has a bound
+    /// ([`Follower::open_redoing_up_to`]). A cluster sets it to what all copies in sync have.
     pub fn redo_up_to(&self, last: Lsn) {
         self.redoing.allow(last);
     }
@@ -201,6 +229,12 @@ impl Follower {
     /// Everything up to this place is on its disk.
     pub fn on_disk(&self) -> Lsn {
         self.database.core().commits.log.durable_position()
+    }
+
+    /// The end of a block of its log up to which everything is on its disk. After [`Follower::sync`] it is
+    /// [`Follower::point`], unless blocks were taken meanwhile.
+    pub fn on_disk_point(&self) -> LogPoint {
+        self.database.on_disk_point()
     }
 
     /// Everything up to this place is in its tables.

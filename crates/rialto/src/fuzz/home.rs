@@ -78,6 +78,7 @@ pub fn forged_home(data: &[u8]) {
         clearance: LogPoint { lsn: Lsn(8), position: LogPosition(64), checksum: 9 },
         digest: 11,
         pages: None,
+        redone: None,
         transaction_consistent: false,
         logged: true,
     };

@@ -95,6 +95,7 @@ pub(crate) fn copy_alone<R, const TABLES: usize>(
             threads: 2,
             calls: Calls::Left,
             tell: None,
+            redo_up_to: Lsn::MAX,
         };
         let tables = recovery.without_log(&before);
         // The next checkpoint goes to the other copy, but the one after it may have begun to overwrite this one.

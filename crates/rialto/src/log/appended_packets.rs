@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::block::{self, BLOCK_MAX};
+use super::reader::RedoneUpTo;
 use super::unpacker::{Malformed, Unpacked, Unpacker};
-use super::{Log, LogCursor, Packet};
+use super::{Log, LogCursor, LogPoint, Packet};
 use crate::{Error, Lsn, Result};
 
 /// Bytes of blocks that are read at a time.
@@ -27,6 +28,24 @@ impl AppendedPackets {
     /// The packets of a log that follows another one that are not whole yet, or will be appended.
     pub(crate) fn of(log: &Arc<Log>) -> Result<AppendedPackets> {
         let (point, incarnation) = log.between_packets();
+        AppendedPackets::behind(log, point, incarnation)
+    }
+
+    /// Those that the log's opening has not redone, and those that will be appended.
+    ///
+    /// # Errors
+    /// As [`AppendedPackets::next`].
+    pub(crate) fn unredone(log: &Arc<Log>) -> Result<AppendedPackets> {
+        let RedoneUpTo { place, point, incarnation } = log.redone_at_opening();
+        let mut packets = AppendedPackets::behind(log, point, incarnation)?;
+        while packets.place() <= Lsn(place) {
+            packets.next(Duration::ZERO)?.expect("the log has what was redone of it");
+            packets.pass();
+        }
+        Ok(packets)
+    }
+
+    fn behind(log: &Arc<Log>, point: LogPoint, incarnation: u32) -> Result<AppendedPackets> {
         Ok(AppendedPackets {
             cursor: log.cursor(point, u64::MAX)?,
             blocks: Vec::new(),

@@ -24,7 +24,7 @@ use super::gather::Gatherer;
 use super::log::core::LogCore;
 use super::log_file::LogFile;
 use super::open::Parts;
-use super::reader::{LogEnd, for_each_block_behind};
+use super::reader::{LogEnd, RedoneUpTo, for_each_block_behind};
 use super::unpacker::{Malformed, Unpacker};
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
@@ -47,14 +47,21 @@ pub(super) struct Following {
     is_on: AtomicBool,
     /// What it has of the packet that the last block which was appended ends in. `None` until it is read.
     unpacker: Mutex<Option<Unpacker>>,
+    /// How far the opening has redone it. `None` if the log follows no other one.
+    redone: Option<RedoneUpTo>,
 }
 
 /// Nothing is appended as long as this lives.
 pub(crate) struct HeldAppends<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, ()>);
 
 impl Following {
-    pub(super) fn of(records: FollowerRecords) -> Following {
-        Following { records: Mutex::new(Some(records)), is_on: AtomicBool::new(true), ..Following::default() }
+    pub(super) fn of(records: FollowerRecords, redone: RedoneUpTo) -> Following {
+        Following {
+            records: Mutex::new(Some(records)),
+            is_on: AtomicBool::new(true),
+            redone: Some(redone),
+            ..Following::default()
+        }
     }
 
     /// Whether the log follows another one.
@@ -69,8 +76,8 @@ pub(super) struct Appended {
     /// Where those end that are not in whole pages on the disk, or on their way there, oldest first; and whether a
     /// packet may begin there.
     ends: VecDeque<(LogPoint, bool)>,
-    /// The last packet that ends before them.
-    lsn: u64,
+    /// Where the last block before them ends.
+    before: LogPoint,
     /// Where the last block before them ends after which a packet may begin.
     mark: LogPoint,
     /// The end of the newest block that ends with a whole packet.
@@ -82,7 +89,7 @@ pub(super) struct Appended {
 impl Appended {
     /// Nothing was appended to a log that ends at `point`; its last block that ends between packets ends at `mark`.
     fn after(point: LogPoint, mark: LogPoint) -> Appended {
-        Appended { ends: VecDeque::new(), lsn: point.lsn.0, mark, point, between: mark }
+        Appended { ends: VecDeque::new(), before: point, mark, point, between: mark }
     }
 
     fn push(&mut self, header: &BlockHeader, end: LogPoint) {
@@ -104,7 +111,7 @@ impl Appended {
         while let Some((end, is_between_packets)) =
             self.ends.pop_front_if(|(end, _)| end.position.0 <= position)
         {
-            self.lsn = end.lsn.0;
+            self.before = end;
             if is_between_packets {
                 self.mark = end;
             }
@@ -126,8 +133,8 @@ impl Appended {
 pub(super) struct AppendedPages {
     /// They end here.
     pub(super) to: u64,
-    /// The last packet that ends before that.
-    pub(super) lsn: u64,
+    /// Where the last block before that ends.
+    pub(super) end: LogPoint,
     /// Where the last block before that ends after which a packet may begin.
     pub(super) mark: LogPoint,
 }
@@ -139,7 +146,7 @@ impl Gatherer {
         let appended = self.appended.as_mut()?;
         let to = position - position % PAGE as u64;
         appended.take_to(to);
-        Some(AppendedPages { to, lsn: appended.lsn, mark: appended.mark })
+        Some(AppendedPages { to, end: appended.before, mark: appended.mark })
     }
 
     /// The next block, which follows the last one and lies in this file. There is room for it in the ring.
@@ -211,6 +218,7 @@ impl Log {
             marks,
             between_packets,
             life,
+            redone,
             ..
         } = end;
         let last = files.last().expect("a log has a file");
@@ -230,7 +238,8 @@ impl Log {
         // follower may end where no next file is.
         table.remove_from(position)?;
         erase_behind(&table, position)?;
-        let (filler, drainer, ring) = ring::start(&**disk, database, options.ring_bytes, (page_start, page), life)?;
+        let (filler, drainer, ring) =
+            ring::start(&**disk, database, options.ring_bytes, (page_start, page), life)?;
         let counters = Arc::new(Counters::default());
         let file = table.ending_at(position).expect("the last file holds the end of the log");
         // Its first block may be one that is not on the disk as a whole.
@@ -241,9 +250,20 @@ impl Log {
         gatherer.appended = Some(Appended::after(gatherer.end(), between_packets));
         let group_writer =
             GroupWriter::new(drainer, table.clone(), at_page, write_path, lsn, counters.clone());
-        let following = Following::of(records);
-        let parts =
-            Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path, following };
+        let following = Following::of(records, redone);
+        let on_disk = gatherer.end();
+        let parts = Parts {
+            gatherer,
+            group_writer,
+            ring,
+            files: table,
+            counters,
+            marks,
+            write_path,
+            following,
+            on_disk,
+            place: Lsn(redone.place),
+        };
         Log::start(parts, options)
     }
 
@@ -252,6 +272,11 @@ impl Log {
         let gatherer = self.core.gatherer.lock();
         let appended = gatherer.appended.as_ref().expect("the log follows another one");
         (appended.between(), gatherer.incarnation)
+    }
+
+    /// How far its opening has redone it.
+    pub(super) fn redone_at_opening(&self) -> RedoneUpTo {
+        self.core.following.redone.expect("the log follows another one")
     }
 
     /// Whether it follows another log.
@@ -514,8 +539,18 @@ impl LogCore {
             return Ok(());
         }
         records.write(end.position.0, page).map_err(|error| self.stop_with(error))?;
+        self.reach_on_disk(end);
         self.writer.raise_durable(end.lsn.0);
         self.hand_over_listeners(Durability::Disk);
+        Ok(())
+    }
+
+    /// Writes everything that was appended by now.
+    pub(super) fn sync_all_appended(&self) -> Result<()> {
+        let end = self.gatherer.lock().end();
+        while self.on_disk_point().position < end.position && self.following.is_on() {
+            self.write_appended(true)?;
+        }
         Ok(())
     }
 

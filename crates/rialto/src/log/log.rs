@@ -63,7 +63,7 @@ impl Log {
     pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
         let lsn = parts.gatherer.lsn();
         let core = Arc::new(LogCore {
-            pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
+            pool: PoolOwner::new(options.packet_slots, parts.place),
             writer: Writer::new(
                 System::new(&options.clock),
                 options.group_commit.policy(),
@@ -84,6 +84,7 @@ impl Log {
             closed: AtomicBool::new(false),
             refuses_packets: AtomicBool::new(parts.following.is_on()),
             following: parts.following,
+            on_disk: Mutex::new(parts.on_disk),
             ended: AtomicBool::new(false),
             freed: Freed::default(),
             when_full: OnceLock::new(),

@@ -14,7 +14,7 @@ use super::ring::{self, RING_NAME, RingView};
 use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
-use super::{Log, LogOptions, LogThreads, PAGE};
+use super::{Log, LogOptions, LogPoint, LogPosition, LogThreads, PAGE};
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, Open};
 use crate::{Error, Lsn, Result};
 
@@ -28,6 +28,10 @@ pub(super) struct Parts {
     pub(super) marks: Marks,
     pub(super) write_path: WritePath,
     pub(super) following: Following,
+    /// A block end up to which the log is on the disk.
+    pub(super) on_disk: LogPoint,
+    /// The last place taken.
+    pub(super) place: Lsn,
 }
 
 impl LogOptions {
@@ -164,7 +168,8 @@ impl Log {
             last.set_first(lsn + 1);
         }
         table.write_again(tail_start, &rewritten)?;
-        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, (page_end, &[]), life)?;
+        let (filler, drainer, view) =
+            ring::start(&**disk, database, options.ring_bytes, (page_end, &[]), life)?;
         let counters = Arc::new(Counters::default());
         let gatherer = Gatherer::new(
             filler,
@@ -177,8 +182,19 @@ impl Log {
         );
         let group_writer = GroupWriter::new(drainer, table.clone(), last, write_path, lsn, counters.clone());
         let (ring, following) = (view, Following::default());
-        let parts =
-            Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path, following };
+        let on_disk = LogPoint { lsn: Lsn(lsn), position: LogPosition(page_end), checksum };
+        let parts = Parts {
+            gatherer,
+            group_writer,
+            ring,
+            files: table,
+            counters,
+            marks,
+            write_path,
+            following,
+            on_disk,
+            place: Lsn(lsn),
+        };
         Log::start(parts, options)
     }
 }

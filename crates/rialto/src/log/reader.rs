@@ -64,6 +64,18 @@ pub struct LogEnd {
     pub(super) between_packets: LogPoint,
     /// The life of the ring that was adopted, if one was.
     pub(super) life: Option<u64>,
+    /// How far it is redone.
+    pub(super) redone: RedoneUpTo,
+}
+
+/// Up to which packet a log is redone, and where the next one is found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RedoneUpTo {
+    pub(super) place: u64,
+    /// The end of a block, at or before that packet's end, after which a packet may begin.
+    pub(super) point: LogPoint,
+    /// The incarnation of that block.
+    pub(super) incarnation: u32,
 }
 
 impl LogEnd {
@@ -81,12 +93,18 @@ impl LogEnd {
             is_followed: false,
             between_packets: LogPoint::beginning_after(place),
             life: None,
+            redone: RedoneUpTo { place: lsn, point: LogPoint::beginning_after(place), incarnation },
         }
     }
 
     /// The last packet's place.
     pub fn lsn(&self) -> Lsn {
         Lsn(self.lsn)
+    }
+
+    /// The place of the last packet that is to be redone ([`LogReader::redo_up_to`]).
+    pub(crate) fn redone(&self) -> Lsn {
+        Lsn(self.redone.place)
     }
 
     /// Whether it is the log of a follower.
@@ -144,6 +162,10 @@ pub struct LogReader {
     block: Vec<u8>,
     /// The end of the last block that ended between packets.
     between_packets: LogPoint,
+    /// The last packet that is to be redone.
+    redo_bound: Lsn,
+    /// The end of the last block that ended between packets of which none is behind that one, and its incarnation.
+    redone: (LogPoint, u32),
     /// For a follower's log: what its own disk had.
     followed: Option<FollowerRecord>,
     window: Vec<u8>,
@@ -256,6 +278,11 @@ fn read(
     let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
     let files: Vec<FoundFile> = files.into_iter().skip(at - contiguous).collect();
     let position = files[contiguous].start;
+    let beginning = LogPoint {
+        lsn: Lsn(header.first_lsn - 1),
+        position: LogPosition(position),
+        checksum: header.previous,
+    };
     let mut marks = Marks::default();
     for file in &files[..contiguous] {
         if let Some(first) = file.first {
@@ -279,11 +306,9 @@ fn read(
         marks,
         unpacker: Unpacker::after(header.first_lsn - 1, header.incarnation),
         block: Vec::new(),
-        between_packets: LogPoint {
-            lsn: Lsn(header.first_lsn - 1),
-            position: LogPosition(position),
-            checksum: header.previous,
-        },
+        between_packets: beginning,
+        redo_bound: Lsn::MAX,
+        redone: (beginning, header.incarnation),
         followed,
         window: Vec::new(),
         window_start: 0,
@@ -337,6 +362,11 @@ impl LogReader {
         }
     }
 
+    /// Notes where the packets are found that come after this place, which is not before the redo start's.
+    pub(crate) fn redo_up_to(&mut self, last: Lsn) {
+        self.redo_bound = last;
+    }
+
     /// The log's end. Reads on to it if [`LogReader::next_packet`] has not yet answered `None`.
     pub fn finish(mut self) -> Result<LogEnd> {
         self.from = Lsn::MAX;
@@ -353,6 +383,11 @@ impl LogReader {
             is_followed: self.followed.is_some(),
             between_packets: self.between_packets,
             life: self.ring.as_ref().and_then(RingTail::life),
+            redone: RedoneUpTo {
+                place: self.unpacker.lsn().min(self.redo_bound.0),
+                point: self.redone.0,
+                incarnation: self.redone.1,
+            },
         })
     }
 
@@ -536,6 +571,9 @@ impl LogReader {
         if self.unpacker.is_between_packets() {
             let lsn = Lsn(header.first_lsn - 1 + u64::from(header.packets));
             self.between_packets = LogPoint { lsn, position: LogPosition(self.position), checksum };
+            if lsn <= self.redo_bound {
+                self.redone = (self.between_packets, header.incarnation);
+            }
         }
         Ok(())
     }

@@ -171,6 +171,10 @@ impl CheckpointSource for Source {
         self.core.commits.log.place()
     }
 
+    fn redone(&self) -> Option<Lsn> {
+        self.core.commits.log.is_following().then(|| self.place())
+    }
+
     fn point(&self) -> Result<LogPoint> {
         self.core.commits.log.point()
     }

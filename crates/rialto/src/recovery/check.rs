@@ -249,7 +249,17 @@ pub(super) fn recover(
     within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
         let calls = Calls::Left;
         let pages = RecoveryPages::read_only();
-        Recovery { disk, segments: &segments, nodes: &nodes, pages, threads, calls, tell: None }.run(start)
+        Recovery {
+            disk,
+            segments: &segments,
+            nodes: &nodes,
+            pages,
+            threads,
+            calls,
+            tell: None,
+            redo_up_to: crate::Lsn::MAX,
+        }
+        .run(start)
     })
 }
 

@@ -306,6 +306,8 @@ pub(crate) struct Recovery<'a> {
     pub calls: Calls<'a>,
     /// Receives lines about the steps of a long recovery.
     pub tell: Option<Tell<'a>>,
+    /// The last packet that is redone, unless the copy has later ones; the log behind it is only read. For a follower.
+    pub redo_up_to: Lsn,
 }
 
 /// How a recovery keeps the pages of disk-resident tables.
@@ -409,7 +411,11 @@ impl Recovery<'_> {
             progress.begin(Step::Redo, extent.bytes + bulk_bytes(self.disk, home).unwrap_or_default());
         }
         let log_start = reader.position();
-        redo.run(&mut reader)?;
+        // A fuzzy copy is whole only once all is redone of which it has a part.
+        let last = self.redo_up_to.max(home.holds_to());
+        let last = if fault_injection::is_on("opening-redoes-everything") { Lsn::MAX } else { last };
+        reader.redo_up_to(last);
+        redo.run(&mut reader, last)?;
         report.read_time = reader.read_time();
         let log_end = reader.finish()?;
         report.log_bytes = log_end.position().0 - log_start;
@@ -436,7 +442,7 @@ impl Recovery<'_> {
         // remove that load's own.
         let unused = loads.iter().map(|load| after_load(load.number)).max();
         let next_id = redo.next_id.max(unused.unwrap_or(0));
-        let tables = redo.finish(log_end.lsn())?;
+        let tables = redo.finish(log_end.redone())?;
         report.secondary_time = began.elapsed();
         let user = tables.iter().filter(|table| !is_system(table.id));
         report.rows = user.clone().map(|table| table.store.rows()).sum();

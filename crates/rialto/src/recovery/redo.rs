@@ -29,6 +29,7 @@ use crate::checkpoint::home::HOME_FILE;
 use crate::commit::redo::{self, Change, RedoRecord};
 use crate::commit::senseless::{in_log, no_record, no_system_table, no_table};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{HeapId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
@@ -174,8 +175,8 @@ impl<'a> Redo<'a> {
         (self.disk, self.database_id) = (disk, database_id);
     }
 
-    /// Redoes the rest of the log.
-    pub fn run(&mut self, reader: &mut LogReader) -> Result<()> {
+    /// Redoes the log up to a place, and reads the rest.
+    pub fn run(&mut self, reader: &mut LogReader, last: Lsn) -> Result<()> {
         let (error, heaps) = (Mutex::new(None), self.heaps.clone());
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
@@ -187,15 +188,19 @@ impl<'a> Redo<'a> {
                     Worker { sender, batch: RedoBatch::default() }
                 })
                 .collect();
-            let redone = self.packets_of(reader, Workers { workers, error: &error });
+            let redone = self.packets_of(reader, last, Workers { workers, error: &error });
             threads.into_iter().for_each(super::join);
             redone
         })
     }
 
-    fn packets_of(&mut self, reader: &mut LogReader, mut workers: Workers<'_>) -> Result<()> {
+    fn packets_of(&mut self, reader: &mut LogReader, last: Lsn, mut workers: Workers<'_>) -> Result<()> {
         let log_start = reader.position();
         while let Some(packet) = reader.next_packet()? {
+            if packet.lsn > last {
+                self.await_loads(&packet);
+                continue;
+            }
             self.packet(&packet, &mut workers)?;
             if self.packets.is_multiple_of(TELL_EVERY) {
                 self.log_read = reader.position() - log_start;
@@ -203,6 +208,19 @@ impl<'a> Redo<'a> {
             }
         }
         workers.barrier()
+    }
+
+    /// The load files that a packet names which is redone later stay.
+    fn await_loads(&mut self, packet: &Packet<'_>) {
+        if packet.kind != PacketKind::Commit || fault_injection::is_on("awaited-load-file-not-kept") {
+            return;
+        }
+        // What makes no sense is found when the packet is redone.
+        for record in redo::read(packet.bytes).map_while(std::result::Result::ok) {
+            if let Change::Load { file, .. } = record.change {
+                self.loads.push(LoadFile { number: file, committed: LoadCommit::Later });
+            }
+        }
     }
 
     fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {

@@ -8,7 +8,7 @@ use super::redo::Redo;
 use super::{Recovery, RecoveryProgress, Start, Step, load};
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
-use crate::ids::HeapId;
+use crate::ids::{HeapId, Lsn};
 use crate::io::Disk;
 use crate::log::LogReader;
 use crate::store::paged::DiskTables;
@@ -46,7 +46,7 @@ impl Recovery<'_> {
         if progress.is_told() {
             progress.begin(Step::Redo, reader.extent().unwrap_or_default().bytes);
         }
-        redo.run(reader)?;
+        redo.run(reader, Lsn::MAX)?;
         if redo.unlogged > 0 {
             let what = format!(
                 "the archived log lacks what {} commits wrote: they ran with logging none; restore to a place before them, or a \

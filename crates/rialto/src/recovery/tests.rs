@@ -38,8 +38,16 @@ fn recover_within(disk: &Arc<dyn Disk>, memory_bytes: u64, calls: Calls<'_>) -> 
     let home = crate::checkpoint::home::read_home(&**disk).map(|(_, home)| home).unwrap();
     let (segments, nodes) = memory(memory_bytes, 0, load::segments_there(&**disk, &home)).unwrap();
     let pages = RecoveryPages::default();
-    let recovery =
-        Recovery { disk, segments: &segments, nodes: &nodes, pages, threads: 1, calls, tell: None };
+    let recovery = Recovery {
+        disk,
+        segments: &segments,
+        nodes: &nodes,
+        pages,
+        threads: 1,
+        calls,
+        tell: None,
+        redo_up_to: Lsn::MAX,
+    };
     recovery.run(&Start::newest(&home))
 }
 
@@ -276,6 +284,7 @@ fn rows_are_there_behind_the_clearance() {
         threads: 1,
         calls: Calls::Left,
         tell: None,
+        redo_up_to: Lsn::MAX,
     };
     let progress = RecoveryProgress::new(None);
     let loaded = load::load(&*disk, &home, &segments, 1, &progress).unwrap();

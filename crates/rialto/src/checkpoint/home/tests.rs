@@ -10,6 +10,7 @@ fn next(home: &HomeFile) -> NewHome {
     let redo_start = Lsn(sequence * 10);
     let (lsn, position) = (Lsn(sequence * 10 + 5), LogPosition(sequence * 4096));
     let clearance = LogPoint { lsn, position, checksum: !sequence };
+    let redone = Lsn(sequence * 10 + 3);
     let (segments, next_id, sweep) = (sequence as u32, 100 + sequence as u32, 2 * sequence as u32);
     NewHome {
         copy,
@@ -22,6 +23,7 @@ fn next(home: &HomeFile) -> NewHome {
         logged: sequence.is_multiple_of(3),
         digest: sequence * 7,
         pages: None,
+        redone: sequence.is_multiple_of(5).then_some(redone),
     }
 }
 
@@ -133,6 +135,7 @@ fn every_flipped_bit_is_noticed() {
         names_held: true,
         digest: 5,
         pages: Some(HomePages { page_bytes: 16_384, root: 1 << 63 | 5, words: 700, place: Lsn(1 << 39) }),
+        redone: Some(Lsn(1 << 38)),
         retired: false,
     };
     let good = block.encode();
@@ -174,6 +177,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         names_held: false,
         digest: 0,
         pages: None,
+        redone: None,
         retired: false,
     };
     let decoded =

@@ -261,6 +261,7 @@ fn no_sweep_has_the_number_of_another() {
         logged: true,
         digest: 0,
         pages: None,
+        redone: None,
     };
     home.publish(new).unwrap();
     let engine = Engine::new();

@@ -55,14 +55,15 @@ impl RedoState {
 }
 
 impl Redoing {
-    pub fn new(core: &Arc<Core>) -> Result<Redoing> {
+    /// It redoes what comes after the opening's redo, up to this place.
+    pub fn new(core: &Arc<Core>, allowed: Lsn) -> Result<Redoing> {
         Ok(Redoing {
             core: core.clone(),
             redoer: Redoer::new(core),
             canceller: Canceller::new(core),
-            packets: Mutex::new(Some(AppendedPackets::of(&core.commits.log)?)),
+            packets: Mutex::new(Some(AppendedPackets::unredone(&core.commits.log)?)),
             state: Mutex::new(RedoState {
-                allowed: Lsn::MAX,
+                allowed,
                 redoes_all: false,
                 hindrance: None,
                 has_blocks: false,

@@ -49,6 +49,8 @@ pub(crate) struct LogCore {
     /// It is closed, or follows another log.
     pub(super) refuses_packets: AtomicBool,
     pub(in crate::log) following: Following,
+    /// A block end up to which the log is on the disk.
+    pub(super) on_disk: Mutex<LogPoint>,
     /// It is closed, and has written all that it has.
     pub(super) ended: AtomicBool,
     /// Wakes the transactions that wait for a slot.
@@ -219,8 +221,8 @@ impl LogCore {
         let mut turn = turn;
         let mut gathered = Gathered::All;
         if !self.writer.stopped() {
-            let (mut group, mark, lsn);
-            (group, mark, lsn, gathered) = self.take_group();
+            let (mut group, end, mark, lsn);
+            (group, end, mark, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
             // The group is durable at level 1 already.
             if unlikely(self.listeners.wait_for(Durability::Memory)) {
@@ -229,8 +231,10 @@ impl LogCore {
             match group.write(self.clock()) {
                 Ok(took) => {
                     // Groups complete in their order (I4). This one does not if a group before it failed.
-                    if turn.publish(lsn, took, place, || group.complete(took))
-                        && gathered != Gathered::RingFull
+                    if turn.publish(lsn, took, place, || {
+                        self.reach_on_disk(end);
+                        group.complete(took);
+                    }) && gathered != Gathered::RingFull
                     {
                         // If the ring was full, the group may end inside a packet, and a mark there would leave out the
                         // packet's beginning.
@@ -253,23 +257,40 @@ impl LogCore {
         gathered
     }
 
-    /// Gathers the next group; returns a point after which no packet before it has bytes, and its last place. For the
-    /// holder of the writer word.
-    fn take_group(&self) -> (GroupWrite, LogPoint, u64, Gathered) {
+    /// Gathers the next group; returns where its last block ends, a point after which no packet before it has bytes, and
+    /// its last place. For the holder of the writer word.
+    fn take_group(&self) -> (GroupWrite, LogPoint, LogPoint, u64, Gathered) {
         let mut group_writer = self.group_writer.lock();
         let mut gatherer = self.gatherer.lock();
         if let Some(pages) = gatherer.take_appended_pages() {
             drop(gatherer);
             // A page that is not full may be on the disk, in the record.
-            let lsn = pages.lsn.max(self.writer.durable());
-            return (group_writer.take(pages.to, lsn), pages.mark, lsn, Gathered::All);
+            let lsn = pages.end.lsn.0.max(self.writer.durable());
+            return (group_writer.take(pages.to, lsn), pages.end, pages.mark, lsn, Gathered::All);
         }
         let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
         if gatherer.position() > group_writer.position() {
             gatherer.seal();
         }
         let end = gatherer.end();
-        (group_writer.take(end.position.0, end.lsn.0), end, end.lsn.0, gathered)
+        (group_writer.take(end.position.0, end.lsn.0), end, end, end.lsn.0, gathered)
+    }
+
+    /// The log is on the disk up to this block end.
+    #[inline]
+    pub(in crate::log) fn reach_on_disk(&self, end: LogPoint) {
+        let mut on_disk = self.on_disk.lock();
+        if on_disk.position < end.position {
+            *on_disk = end;
+        }
+    }
+
+    /// The last block end up to which the log is known to be on the disk.
+    pub(in crate::log) fn on_disk_point(&self) -> LogPoint {
+        match fault_injection::is_on("on-disk-point-is-the-end") {
+            true => self.gatherer.lock().end(),
+            false => *self.on_disk.lock(),
+        }
     }
 
     /// The clock for the log's waits and times.
@@ -368,7 +389,7 @@ impl LogCore {
 
     pub(super) fn sync(&self) -> Result<()> {
         if self.following.is_on() {
-            self.sync_appended(self.memory.load(Ordering::SeqCst))?;
+            self.sync_all_appended()?;
             if self.following.is_on() {
                 return Ok(());
             }

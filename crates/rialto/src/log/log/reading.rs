@@ -55,6 +55,11 @@ impl Log {
         self.core.gatherer.lock().end()
     }
 
+    /// The end of a block up to which all is on the disk: the last one, once everything was written.
+    pub(crate) fn on_disk_point(&self) -> LogPoint {
+        self.core.on_disk_point()
+    }
+
     /// Whether the log is closed, and everything that it will ever have is on the disk.
     pub(in crate::log) fn has_ended(&self) -> bool {
         self.core.ended.load(Ordering::SeqCst)

@@ -1,8 +1,11 @@
 //! The bound on the redo, and what ends the redo.
 
+use std::collections::BTreeMap;
+
 use super::bases::*;
 use super::*;
 use crate::engine::{Flow, Procedure};
+use crate::txn::redone::tests::contents::Contents;
 
 /// The bound comes while the redo waits for a packet that it might still redo.
 #[test]
@@ -119,4 +122,104 @@ fn a_follower_with_too_little_memory_goes_on_with_more() {
     ship(&primary, &follower, 1 << 20).unwrap();
     assert!(follower.wait_redone(follower.received(), SOON).unwrap());
     assert_same(&all(follower.database()), &all(&primary), "the follower with more memory");
+}
+
+/// What the primary had at some places.
+type States = BTreeMap<Lsn, BTreeMap<String, Contents>>;
+
+/// Over losses of power and kills at any step, checkpoints and openings with any bound, it has in its tables what the bound
+/// allows, or has once allowed, and the rest of what it has received when it leads.
+#[test]
+fn an_opening_redoes_no_more_than_it_may() {
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (began, mut seed) = (Instant::now(), first);
+    while began.elapsed() < Random::test_time_from_environment() {
+        println!("round of RIALTO_SEED={seed}");
+        bounded_lives(seed);
+        seed = seed.wrapping_add(1);
+    }
+}
+
+fn bounded_lives(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut faulty = FaultyDisk::new(random.next());
+    let logging = if random.chance(1, 2) { Logging::Value } else { Logging::Action };
+    let of_primary = Options { logging, ..options() };
+    let mut for_base = random.fork();
+    let (_disk, primary) =
+        primary_and_copy(&of_primary, faulty.clone(), |db| workload::create(db, &mut for_base));
+    let of_follower = Options { logging, ..driven() };
+    let place = || primary.core().commits.log.place();
+    let mut states: States = BTreeMap::from([(place(), all(&primary))]);
+    // The highest bound so far, and what was received then.
+    let (mut allowed, mut on_disk) = (place(), place());
+    for _ in 0..4 {
+        let bound = *states.keys().nth(random.below(states.len() as u64) as usize).unwrap();
+        if random.chance(1, 2) {
+            faulty.crash_at(faulty.steps() + 1 + random.below(600));
+        }
+        let opened = Follower::open_on_redoing_up_to(faulty.clone(), of_follower.clone(), bound);
+        if let Ok(follower) = &opened {
+            let redone = follower.redone();
+            assert!(redone >= bound.min(follower.received()), "{redone} of {bound}");
+            assert!(redone <= bound.max(allowed), "{redone}, {allowed} was allowed, and now {bound}");
+            assert!(follower.received() >= on_disk);
+            if let Some(state) = states.get(&redone) {
+                assert_same(&all(follower.database()), state, "after the opening");
+            }
+            allowed = allowed.max(bound);
+            let lived = bounded_life(&primary, follower, &mut states, &mut allowed, &mut random);
+            assert!(lived.is_ok() || faulty.is_down(), "{lived:?}");
+            on_disk = follower.on_disk();
+        } else {
+            assert!(faulty.is_down(), "{:?}", opened.err());
+        }
+        let is_killed = random.chance(1, 2);
+        if is_killed && !faulty.is_down() {
+            faulty.kill();
+        } else {
+            faulty.crash();
+        }
+        drop(opened);
+        faulty = faulty.restart();
+    }
+    let last = *states.keys().next_back().unwrap();
+    let follower = Follower::open_on_redoing_up_to(faulty, of_follower, Lsn::ZERO).unwrap();
+    assert!(follower.redone() <= allowed);
+    ship(&primary, &follower, 1 << 20).unwrap();
+    follower.drive().unwrap();
+    assert!(follower.redone() <= allowed, "the opening's bound holds on");
+    primary.close().unwrap();
+    let db = follower.lead(SOON).unwrap();
+    assert!(follower.redone() >= last);
+    assert_same(&all(&db), &states[&last], "the follower that leads");
+    db.close().unwrap();
+}
+
+fn bounded_life(
+    primary: &Database,
+    follower: &Follower,
+    states: &mut States,
+    allowed: &mut Lsn,
+    random: &mut Random,
+) -> Result<()> {
+    for _ in 0..random.below(10) {
+        match random.below(6) {
+            0..3 => {
+                workload::step(primary, random);
+                states.insert(primary.core().commits.log.place(), all(primary));
+                ship(primary, follower, [1, 3_000, 1 << 20][random.below(3) as usize])?;
+            }
+            3 => {
+                let bound = *states.keys().nth(random.below(states.len() as u64) as usize).unwrap();
+                follower.redo_up_to(bound);
+                *allowed = bound.max(*allowed);
+            }
+            4 => follower.drive()?,
+            _ => follower.database().checkpoint().map(drop)?,
+        }
+        assert!(follower.redone() <= *allowed);
+    }
+    Ok(())
 }

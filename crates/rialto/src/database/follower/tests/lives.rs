@@ -2,69 +2,6 @@
 
 use super::bases::*;
 use super::*;
-use crate::log::RING_NAME;
-
-/// How an opening ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Close,
-    Kill,
-    Crash,
-    /// It is closed, and the file of its ring is removed.
-    Remove,
-}
-
-/// An opening of either kind.
-enum Opened {
-    Database(Database),
-    Follower(Follower),
-}
-
-impl Opened {
-    fn life(&self) -> u64 {
-        match self {
-            Opened::Database(db) => db.life(),
-            Opened::Follower(follower) => follower.life(),
-        }
-    }
-
-    /// The last place that is in memory which outlives the process.
-    fn place(&self) -> Lsn {
-        match self {
-            Opened::Database(db) => db.core().commits.log.memory_position(),
-            Opened::Follower(follower) => follower.received(),
-        }
-    }
-
-    fn work(&self, primary: &Database) {
-        match self {
-            Opened::Database(db) => count(db, 1),
-            Opened::Follower(follower) => {
-                count(primary, 1);
-                ship(primary, follower, 1 << 20).unwrap();
-            }
-        }
-    }
-
-    fn end(self, end: End, disk: &Arc<FaultyDisk>) -> Arc<FaultyDisk> {
-        match end {
-            End::Kill => disk.kill(),
-            End::Crash => disk.crash(),
-            End::Close | End::Remove => match self {
-                Opened::Database(db) => db.close().unwrap(),
-                Opened::Follower(follower) => follower.close().unwrap(),
-            },
-        }
-        match end {
-            End::Kill | End::Crash => disk.restart(),
-            End::Close => disk.clone(),
-            End::Remove => {
-                disk.remove(RING_NAME).unwrap();
-                disk.clone()
-            }
-        }
-    }
-}
 
 #[test]
 fn a_life_ends_with_the_memory_that_the_log_lies_in() {
