@@ -7,9 +7,11 @@
 //! - [`protocol`]: what is decided, as state machines without threads, clocks or sockets.
 //! - [`control`]: the store of the cluster's configuration.
 //! - [`net`]: the connections between nodes.
+//! - [`node`]: replicas over the kernel's databases, and the process that keeps them.
 //!
 //! The crate is not complete: no program starts a node yet.
 
 pub mod control;
 pub mod net;
+pub mod node;
 pub mod protocol;

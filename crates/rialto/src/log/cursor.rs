@@ -153,14 +153,31 @@ impl LogCursor {
     /// through the point at which the cursor began; [`Error::Corrupt`] if a file of the log is damaged; [`Error::Stopped`] and
     /// [`Error::Closed`] once everything that the log will ever have was given; [`Error::Io`].
     pub fn next_blocks(&mut self, bytes_max: usize, patience: Duration) -> Result<Option<LogBlocks<'_>>> {
-        let until = self.log.clock().now() + patience;
+        if !self.has_more(patience)? {
+            return Ok(None);
+        }
         let (from, bytes_max) = (self.point.position.0, bytes_max.min(BYTES_MAX));
+        let (end, file) = self.read_and_verify(from, bytes_max)?;
+        let length = (end.position.0 - from) as usize;
+        (self.point, self.has_begun) = (end, true);
+        Ok(Some(LogBlocks { position: LogPosition(from), bytes: &self.bytes[..length], file, end }))
+    }
+
+    /// Whether the log has blocks behind this point, now or within this time. It reads none.
+    ///
+    /// # Blocking
+    /// The call waits for up to `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] and [`Error::Closed`] as [`LogCursor::next_blocks`].
+    pub fn has_more(&mut self, patience: Duration) -> Result<bool> {
+        let until = self.log.clock().now() + patience;
         loop {
             // Looked at first: after the end nothing is filled.
             let ended = self.log.has_ended();
             let open = self.log.check_not_ended();
-            if self.log.filled() > from {
-                break;
+            if self.log.filled() > self.point.position.0 {
+                return Ok(true);
             }
             match open {
                 Err(Error::Closed) if !ended => {}
@@ -168,14 +185,19 @@ impl LogCursor {
             }
             let now = self.log.clock().now();
             if now >= until {
-                return Ok(None);
+                return Ok(false);
             }
             self.wait_for_more(until.min(now + POLL));
         }
-        let (end, file) = self.read_and_verify(from, bytes_max)?;
-        let length = (end.position.0 - from) as usize;
-        (self.point, self.has_begun) = (end, true);
-        Ok(Some(LogBlocks { position: LogPosition(from), bytes: &self.bytes[..length], file, end }))
+    }
+
+    /// Goes on from the end that the log has now; the blocks before it are not given. For a reader that wants to know of
+    /// new blocks, and does not read them.
+    pub fn pass(&mut self) {
+        let end = self.log.end();
+        if end.position > self.point.position {
+            (self.point, self.has_begun) = (end, true);
+        }
     }
 
     fn read_and_verify(&mut self, from: u64, bytes_max: usize) -> Result<(LogPoint, LogFileLayout)> {

@@ -1,0 +1,217 @@
+//! What the control store has of the cluster besides the partitions' configurations: [`ClusterFacts`] and [`NodeFacts`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::replica::configuration_key;
+use crate::control::{ControlError, ControlStore, Revision, Swapped};
+use crate::net::Member as LinkMember;
+use crate::protocol::replication::{Configuration, Member};
+use crate::protocol::{Epoch, Life, NodeId, PartitionId};
+
+/// The key of [`ClusterFacts`].
+const CLUSTER_KEY: &str = "cluster";
+/// Before the number of a node in the key of [`NodeFacts`].
+const NODES: &str = "nodes/";
+/// The most partitions of a cluster.
+pub const PARTITIONS_MAX: u32 = 4096;
+
+/// What was chosen when the cluster was made, and never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFacts {
+    /// A random number: connections of another cluster are refused. In hexadecimal digits.
+    pub id: String,
+    /// The number of partitions.
+    pub partitions: u32,
+    /// How many replicas a partition has, the primary among them.
+    pub replicas: u32,
+}
+
+/// A node, as all others know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFacts {
+    /// Its number.
+    pub node: u32,
+    /// Its name.
+    pub name: String,
+    /// Where other nodes reach it: `host:port`.
+    pub address: String,
+    /// Where clients reach it: `host:port`.
+    pub sql: String,
+}
+
+/// Why the control store does not give what a node needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FactsError {
+    /// It gave no answer.
+    Store(ControlError),
+    /// It has no cluster.
+    NoCluster,
+    /// It has another cluster than the one that is to be made.
+    Another(Box<ClusterFacts>),
+    /// What it has makes no sense.
+    Damaged {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// What is to be made makes no sense.
+    Wrong(String),
+}
+
+impl fmt::Display for FactsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FactsError::Store(error) => error.fmt(f),
+            FactsError::NoCluster => f.write_str(
+                "the control store has no cluster under this prefix; make one with `rialto cluster init`",
+            ),
+            FactsError::Another(facts) => write!(
+                f,
+                "the control store has a cluster of {} partitions with {} replicas each already; give another prefix",
+                facts.partitions, facts.replicas
+            ),
+            FactsError::Damaged { key, what } => write!(f, "the control store's key {key}: {what}"),
+            FactsError::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for FactsError {}
+
+impl From<ControlError> for FactsError {
+    fn from(error: ControlError) -> FactsError {
+        FactsError::Store(error)
+    }
+}
+
+impl ClusterFacts {
+    /// The cluster's number.
+    pub fn number(&self) -> Option<u128> {
+        u128::from_str_radix(&self.id, 16).ok()
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.partitions).map(PartitionId)
+    }
+
+    /// What the control store has.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn read(store: &dyn ControlStore) -> Result<ClusterFacts, FactsError> {
+        let found = store.get(CLUSTER_KEY)?.ok_or(FactsError::NoCluster)?;
+        let facts: ClusterFacts = parse(CLUSTER_KEY, &found.value)?;
+        match facts.number() {
+            Some(_) if (1..=PARTITIONS_MAX).contains(&facts.partitions) => Ok(facts),
+            _ => Err(damaged(CLUSTER_KEY, "the numbers are no cluster's")),
+        }
+    }
+}
+
+impl NodeFacts {
+    fn key(&self) -> String {
+        // With zeros in front the order of the keys is that of the numbers.
+        format!("{NODES}{:06}", self.node)
+    }
+
+    /// The node, for the links.
+    pub fn link_member(&self) -> LinkMember {
+        LinkMember { node: NodeId(self.node), name: self.name.clone(), address: self.address.clone() }
+    }
+
+    /// All nodes of the cluster, by their numbers.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn all(store: &dyn ControlStore) -> Result<Vec<NodeFacts>, FactsError> {
+        store.list(NODES)?.iter().map(|(key, found)| parse(key, &found.value)).collect()
+    }
+}
+
+/// Makes a cluster of these nodes: the first configurations of its partitions, chained over the nodes, the nodes, and the
+/// cluster itself last. It may be run again, with the same choices: what is there already stays as it is.
+///
+/// # Errors
+/// See [`FactsError`]. What was made before the error stays, and the next run goes on from there.
+pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
+    check(facts, nodes)?;
+    match ClusterFacts::read(store) {
+        Err(FactsError::NoCluster) => {}
+        Ok(found) if (found.partitions, found.replicas) != (facts.partitions, facts.replicas) => {
+            return Err(FactsError::Another(Box::new(found)));
+        }
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for node in nodes {
+        make(store, &node.key(), &json(node))?;
+    }
+    for partition in facts.partitions() {
+        let first = first_configuration(facts, nodes, partition);
+        make(store, &configuration_key(partition), &first.to_bytes())?;
+    }
+    make(store, CLUSTER_KEY, &json(facts))
+}
+
+fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
+    let wrong = |what: String| Err(FactsError::Wrong(what));
+    if nodes.is_empty() {
+        return wrong("a cluster has at least one node".to_owned());
+    }
+    if !(1..=PARTITIONS_MAX).contains(&facts.partitions) {
+        return wrong(format!("a cluster has 1 to {PARTITIONS_MAX} partitions, not {}", facts.partitions));
+    }
+    if facts.replicas == 0 || facts.replicas as usize > nodes.len() {
+        return wrong(format!(
+            "a partition has 1 to {} replicas, each on a node of its own, not {}",
+            nodes.len(),
+            facts.replicas
+        ));
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        if !crate::net::is_a_name(&node.name) {
+            return wrong(format!("{:?} is no name of a node: letters, digits, - and . are", node.name));
+        }
+        if nodes[..at].iter().any(|other| other.name == node.name || other.node == node.node) {
+            return wrong(format!("two nodes have the name {} or the number {}", node.name, node.node));
+        }
+    }
+    Ok(())
+}
+
+/// The first configuration of a partition: its primary is alone in sync, and the nodes that follow in the ring are learners.
+fn first_configuration(facts: &ClusterFacts, nodes: &[NodeFacts], partition: PartitionId) -> Configuration {
+    let member = |at: u32| {
+        let node = &nodes[(partition.0 + at) as usize % nodes.len()];
+        // A life that no replica has: the primary swaps in its own.
+        Member { node: NodeId(node.node), life: Life(0) }
+    };
+    let primary = member(0);
+    let learners = (1..facts.replicas).map(member).collect();
+    Configuration { epoch: Epoch(1), primary: primary.node, in_sync: vec![primary], learners }
+}
+
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("facts have no maps with other keys than strings")
+}
+
+fn parse<'b, T: Deserialize<'b>>(key: &str, bytes: &'b [u8]) -> Result<T, FactsError> {
+    serde_json::from_slice(bytes).map_err(|error| damaged(key, &error.to_string()))
+}
+
+fn damaged(key: &str, what: &str) -> FactsError {
+    FactsError::Damaged { key: key.to_owned(), what: what.to_owned() }
+}
+
+/// Gives a key its first value. One that it has already stays.
+fn make(store: &dyn ControlStore, key: &str, value: &[u8]) -> Result<(), FactsError> {
+    match store.swap(key, None::<Revision>, value)? {
+        Swapped::Done(_) | Swapped::Lost => Ok(()),
+    }
+}

@@ -1,0 +1,280 @@
+//! [`Kernel`]: the database of a replica in each role; [`KernelWork`]: what changes it, or takes long.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rialto::log::{LogPoint, LogPosition};
+use rialto::{Database, Follower, Lsn, Options};
+
+use crate::node::random::random_number;
+use crate::node::transfer::{Source, Transfers};
+use crate::protocol::replication::LogState;
+use crate::protocol::{Epoch, Life, NodeId, PartitionId};
+
+/// How long a replica that is to lead waits for its redo.
+const LEAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// The end of the log of a replica without a database. No log has a block that ends there, so a primary finds that its log
+/// does not go through it, and has the replica take a copy.
+const NO_LOG: LogPoint = LogPoint { lsn: Lsn(0), position: LogPosition(1), checksum: 0 };
+
+/// The database of a replica.
+#[derive(Clone)]
+pub enum Kernel {
+    /// It has none, or it is closed to be opened again. Its log stands where this says.
+    Closed(LogState),
+    /// It takes the log of another one.
+    Following(Arc<Follower>),
+    /// It takes transactions.
+    Leading(Database),
+}
+
+impl Kernel {
+    /// No database.
+    pub fn none() -> Kernel {
+        Kernel::Closed(LogState { received: NO_LOG, on_disk: NO_LOG })
+    }
+
+    /// How far its log is.
+    pub fn log(&self) -> LogState {
+        match self {
+            Kernel::Closed(log) => *log,
+            // What is on the disk is looked at first: it is never more than what was received.
+            Kernel::Following(follower) => {
+                let on_disk = follower.on_disk_point();
+                LogState { received: follower.point(), on_disk }
+            }
+            Kernel::Leading(db) => {
+                let on_disk = db.on_disk_point();
+                LogState { received: db.log_end(), on_disk }
+            }
+        }
+    }
+}
+
+/// Something that changes the database, or takes long.
+pub enum Task {
+    /// Open the database, if there is one. `Create`: make it if there is none.
+    Open(IfMissing),
+    /// Have it lead.
+    Lead(Arc<Follower>, Epoch),
+    /// Close it and open it as a follower.
+    Follow(Kernel),
+    /// Take a new copy.
+    StartOver { from: NodeId, old: Kernel },
+    /// Take a load file.
+    LoadFile { from: NodeId, number: u64, follower: Arc<Follower> },
+    /// Write the log to the disk.
+    Sync(Kernel),
+}
+
+/// What becomes of a replica whose directory has no database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfMissing {
+    /// One is made.
+    Create,
+    /// It takes a copy, once it knows of whom.
+    TakeCopy,
+}
+
+/// How a task ended.
+pub enum Done {
+    /// The database is open as a follower, with this life; there may be none.
+    Opened(Kernel, Life),
+    /// It leads, since this epoch.
+    Led(Database, Epoch),
+    /// It does not.
+    NotLed(String),
+    /// It could not be opened, made or copied; the replica has none now.
+    Failed(String),
+    /// More is on the disk, or a load file is there.
+    Moved,
+}
+
+/// What changes a replica's database, or takes long, one after the other on a thread of its own.
+pub struct KernelWork {
+    tasks: Option<Sender<Task>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KernelWork {
+    /// The work of a replica; `tell` gets the end of each task.
+    ///
+    /// # Errors
+    /// If no thread can start.
+    pub fn new(
+        place: DatabasePlace,
+        transfers: Arc<Transfers>,
+        tell: impl Fn(Done) + Send + 'static,
+    ) -> io::Result<KernelWork> {
+        let (tasks, receiver) = channel();
+        let name = format!("rialto-kernel-{}", place.partition.0);
+        let serve = move || {
+            for task in receiver {
+                tell(carry_out(&place, &transfers, task));
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(serve)?;
+        Ok(KernelWork { tasks: Some(tasks), thread: Some(thread) })
+    }
+
+    pub fn begin(&self, task: Task) {
+        if let Some(tasks) = &self.tasks {
+            // Its thread ends only after this.
+            let _ = tasks.send(task);
+        }
+    }
+}
+
+impl Drop for KernelWork {
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has told of itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where a replica's database is, and how it is opened.
+pub struct DatabasePlace {
+    pub partition: PartitionId,
+    /// The replica's directory. The database lies in a directory in it.
+    pub directory: PathBuf,
+    pub options: Options,
+    /// Makes what each partition has from the beginning.
+    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+}
+
+impl DatabasePlace {
+    fn database(&self) -> PathBuf {
+        self.directory.join("database")
+    }
+
+    /// Where a copy is received, until it is complete.
+    fn receiving(&self) -> PathBuf {
+        self.directory.join("receiving")
+    }
+}
+
+fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> Done {
+    match task {
+        Task::Open(if_missing) => match open(place, if_missing) {
+            Ok((kernel, life)) => Done::Opened(kernel, life),
+            Err(why) => Done::Failed(why),
+        },
+        Task::Lead(follower, epoch) => match follower.lead(LEAD_WITHIN) {
+            Ok(db) => Done::Led(db, epoch),
+            Err(error) => Done::NotLed(error.to_string()),
+        },
+        Task::Follow(kernel) => {
+            close(kernel);
+            match open(place, IfMissing::TakeCopy) {
+                Ok((kernel, life)) => Done::Opened(kernel, life),
+                Err(why) => Done::Failed(why),
+            }
+        }
+        Task::StartOver { from, old } => match start_over(place, transfers, from, old) {
+            Ok((kernel, life)) => Done::Opened(kernel, life),
+            Err(why) => Done::Failed(why),
+        },
+        Task::LoadFile { from, number, follower } => {
+            let source = Source::LoadFile { partition: place.partition, number };
+            // If it does not come, its blocks are not taken, and it is asked for again.
+            let _ = follower.take_load_file(number, &mut transfers.pull(from, source));
+            Done::Moved
+        }
+        Task::Sync(kernel) => {
+            // A log that does not reach the disk has stopped, which the driver looks at.
+            let _ = match kernel {
+                Kernel::Following(follower) => follower.sync(),
+                Kernel::Leading(db) => db.sync(),
+                Kernel::Closed(_) => Ok(()),
+            };
+            Done::Moved
+        }
+    }
+}
+
+fn close(kernel: Kernel) {
+    // A log that has stopped says so at the close; the next opening recovers.
+    let _ = match kernel {
+        Kernel::Following(follower) => follower.close(),
+        Kernel::Leading(db) => db.close(),
+        Kernel::Closed(_) => Ok(()),
+    };
+}
+
+fn open(place: &DatabasePlace, if_missing: IfMissing) -> Result<(Kernel, Life), String> {
+    let path = place.database();
+    let is_there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
+    if !is_there {
+        match if_missing {
+            IfMissing::TakeCopy => return Ok((Kernel::none(), Life(random_number()))),
+            IfMissing::Create => create(place)?,
+        }
+    }
+    let options = Options { create: false, ..place.options.clone() };
+    let follower = Follower::open_redoing_up_to(&path, options, Lsn(0)).map_err(|error| error.to_string())?;
+    let life = Life(follower.life());
+    Ok((Kernel::Following(Arc::new(follower)), life))
+}
+
+/// Makes the database in another directory first: one that is half made is never opened.
+fn create(place: &DatabasePlace) -> Result<(), String> {
+    let (making, path) = (place.receiving(), place.database());
+    clear(&making)?;
+    let options = Options { create: true, ..place.options.clone() };
+    let db = Database::open_with(&making, options).map_err(|error| error.to_string())?;
+    let made = (place.make)(&db);
+    let closed = db.close();
+    made.and(closed).map_err(|error| error.to_string())?;
+    put_in_place(&making, &path)
+}
+
+/// Takes a copy of the primary's database. The old one, which has what the primary's has not, goes once the copy is complete.
+fn start_over(
+    place: &DatabasePlace,
+    transfers: &Arc<Transfers>,
+    from: NodeId,
+    old: Kernel,
+) -> Result<(Kernel, Life), String> {
+    close(old);
+    let receiving = place.receiving();
+    clear(&receiving)?;
+    let mut copy = transfers.pull(from, Source::Copy(place.partition));
+    let received = Follower::receive(&receiving, &mut copy);
+    drop(copy);
+    let received = match received {
+        Ok(_) => put_in_place(&receiving, &place.database()),
+        Err(error) => Err(format!("the copy from {from}: {error}")),
+    };
+    let opened = open(place, IfMissing::TakeCopy);
+    received.and(opened)
+}
+
+fn put_in_place(from: &Path, to: &Path) -> Result<(), String> {
+    let put = || -> io::Result<()> {
+        if to.try_exists()? {
+            fs::remove_dir_all(to)?;
+        }
+        fs::rename(from, to)?;
+        let parent = to.parent().expect("a database's directory is in the replica's");
+        fs::File::open(parent)?.sync_all()
+    };
+    put().map_err(|error| format!("{}: {error}", to.display()))
+}
+
+fn clear(directory: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", directory.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,572 @@
+//! The driver of a replica: takes what happens to the state machine, and carries out what it says.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rialto::Error;
+use rialto::log::{LogCursor, LogPoint};
+
+use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task};
+use super::hosted::{Admission, ReplicaOptions, Shared};
+use super::saved_file::SavedFile;
+use super::shipping::{NotShipped, Shipping};
+use super::store_requests::{StoreRequests, read_configuration};
+use crate::control::{ControlError, ControlStore};
+use crate::net::Class;
+use crate::node::packet::{Packet, blocks};
+use crate::node::sending::Sending;
+use crate::node::transfer::Transfers;
+use crate::protocol::replication::{
+    At, Effect, Envelope, Event, Member, Message, Replica, Report, RoleKind, Saved,
+};
+use crate::protocol::{Epoch, Life, NodeId};
+
+/// How often a replica tries again to open what could not be opened.
+const OPEN_AGAIN: Duration = Duration::from_secs(2);
+/// How often blocks that the links had no room for are tried again.
+const SHIP_AGAIN: Duration = Duration::from_millis(2);
+/// How often the log's watcher looks whether it is still wanted.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// What happens to a replica.
+pub enum Input {
+    /// A message of another replica, and the bytes beside it.
+    Received(Box<Envelope>, Vec<u8>),
+    /// The control store has answered.
+    Store(Event),
+    /// A task of the database has ended.
+    Kernel(Done),
+    /// The log has grown, or more of it is on the disk.
+    LogMoved,
+    /// The last transaction has ended, while the replica drains.
+    Idle,
+    /// A copy went to another node; its cursor keeps the log behind it.
+    Copied(NodeId, Box<LogCursor>),
+    /// An operator wants another primary.
+    Switchover(NodeId),
+    /// An operator has this replica lead.
+    Force(Vec<NodeId>),
+    /// The replica ends.
+    Close,
+}
+
+/// Starts the driver of a replica.
+pub fn start(
+    shared: Arc<Shared>,
+    node: NodeId,
+    options: ReplicaOptions,
+    store: Arc<dyn ControlStore>,
+    sending: Arc<Sending>,
+    transfers: Arc<Transfers>,
+) -> io::Result<(Sender<Input>, JoinHandle<()>)> {
+    fs::create_dir_all(&options.directory)?;
+    let saved_file = SavedFile::in_directory(&options.directory);
+    let saved = saved_file.read()?;
+    let (inputs, receiver) = channel();
+    let partition = shared.partition;
+    let (from_store, from_kernel) = (inputs.clone(), inputs.clone());
+    let requests = StoreRequests::new(store.clone(), partition, move |event| {
+        let _ = from_store.send(Input::Store(event));
+    })?;
+    let ReplicaOptions { directory, database, replication, make } = options;
+    let log_bytes = database.log_bytes_max / 4;
+    let place = DatabasePlace { partition, directory, options: database, make };
+    let work = KernelWork::new(place, transfers, move |done| {
+        let _ = from_kernel.send(Input::Kernel(done));
+    })?;
+    let me = Member { node, life: Life(0) };
+    let driver = Driver {
+        shared,
+        me,
+        replication,
+        saved,
+        saved_file,
+        store,
+        requests,
+        work,
+        shipping: Shipping::new(sending.clone(), partition, me, log_bytes),
+        sending,
+        log_bytes,
+        inputs: inputs.clone(),
+        receiver,
+        effects: Vec::new(),
+        follow_ups: VecDeque::new(),
+        leads_since: None,
+        changes: Changes::None,
+        open_again: None,
+        log_ended: false,
+        redo_failed: false,
+    };
+    let name = format!("rialto-replica-{}", partition.0);
+    let thread = std::thread::Builder::new().name(name).spawn(move || driver.run())?;
+    Ok((inputs, thread))
+}
+
+/// Whether a task that changes the database is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    None,
+    Opens,
+    /// It is to lead, in this epoch.
+    Leads(Epoch),
+    /// It was to lead, and is to follow once that has ended.
+    LeadsInVain,
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    me: Member,
+    replication: crate::protocol::replication::ReplicationOptions,
+    saved: Saved,
+    saved_file: SavedFile,
+    store: Arc<dyn ControlStore>,
+    requests: StoreRequests,
+    work: KernelWork,
+    shipping: Shipping,
+    sending: Arc<Sending>,
+    log_bytes: u64,
+    inputs: Sender<Input>,
+    receiver: Receiver<Input>,
+    effects: Vec<Effect>,
+    follow_ups: VecDeque<Event>,
+    /// The epoch in which the database was asked to lead.
+    leads_since: Option<Epoch>,
+    changes: Changes,
+    open_again: Option<Instant>,
+    log_ended: bool,
+    redo_failed: bool,
+}
+
+/// The replica cannot go on, for a reason that is told.
+struct Stops(String);
+
+impl Driver {
+    fn run(mut self) {
+        let tick = (self.replication.heartbeat / 5).max(Duration::from_millis(5));
+        self.first_open();
+        let mut next_tick = Instant::now();
+        loop {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            let wait = if self.shipping.waits() { wait.min(SHIP_AGAIN) } else { wait };
+            let mut input = match self.receiver.recv_timeout(wait) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut stops = Ok(());
+            while let Some(next) = input.take() {
+                if matches!(next, Input::Close) {
+                    return self.end();
+                }
+                stops = self.take(next);
+                if stops.is_err() {
+                    break;
+                }
+                input = self.receiver.try_recv().ok();
+            }
+            stops = stops.and_then(|()| self.ship_again());
+            if stops.is_ok() && Instant::now() >= next_tick {
+                next_tick = Instant::now() + tick;
+                stops = self.tick();
+            }
+            self.shared.changed.notify_all();
+            if let Err(Stops(why)) = stops {
+                self.trouble(format!("the replica has stopped: {why}"));
+                return self.end();
+            }
+        }
+    }
+
+    fn trouble(&self, what: String) {
+        self.shared.state.lock().trouble = Some(what);
+    }
+
+    /// Ends the replica: nothing is answered any more, and the database is closed.
+    fn end(self) {
+        let kernel = {
+            let mut state = self.shared.state.lock();
+            state.machine = None;
+            state.leads += 1;
+            let log = state.kernel.log();
+            std::mem::replace(&mut state.kernel, Kernel::Closed(log))
+        };
+        self.shared.changed.notify_all();
+        drop(self.shipping);
+        // The tasks that are on their way end first.
+        drop(self.work);
+        for left in self.receiver.try_iter() {
+            if let Input::Kernel(Done::Led(db, _)) = left {
+                let _ = db.close();
+            }
+        }
+        let _ = match kernel {
+            Kernel::Following(follower) => follower.close(),
+            Kernel::Leading(db) => db.close(),
+            Kernel::Closed(_) => Ok(()),
+        };
+    }
+
+    // The beginning.
+
+    /// Opens the database. It is made only for the recorded primary of the first configuration: before a primary serves it
+    /// swaps in another one, so nothing was ever answered.
+    fn first_open(&mut self) {
+        let if_missing = match read_configuration(&*self.store, self.shared.partition) {
+            Ok(Some(known)) => {
+                let first = known.configuration;
+                let is_new = first.epoch == Epoch(1) && first.primary == self.me.node;
+                if is_new && self.saved == Saved::default() { IfMissing::Create } else { IfMissing::TakeCopy }
+            }
+            Ok(None) => IfMissing::TakeCopy,
+            Err(ControlError::Unavailable(_) | ControlError::Refused(_)) => IfMissing::TakeCopy,
+        };
+        self.changes = Changes::Opens;
+        self.work.begin(Task::Open(if_missing));
+    }
+
+    fn opened(&mut self, kernel: Kernel, life: Life) -> Result<(), Stops> {
+        self.changes = Changes::None;
+        (self.log_ended, self.redo_failed) = (false, false);
+        let is_none = matches!(kernel, Kernel::Closed(_));
+        let begins = {
+            let mut state = self.shared.state.lock();
+            state.kernel = kernel;
+            state.machine.is_none() || self.me.life != life
+        };
+        if begins {
+            self.begin(life);
+        }
+        if is_none && self.saved == Saved::default() {
+            // The control store may not have been reached at the first opening.
+            self.open_again = Some(Instant::now() + OPEN_AGAIN);
+        }
+        self.step(Event::LogMoved, &[])
+    }
+
+    /// A state machine begins, as in a new process.
+    fn begin(&mut self, life: Life) {
+        self.me.life = life;
+        self.shipping = Shipping::new(self.sending.clone(), self.shared.partition, self.me, self.log_bytes);
+        let (partition, now) = (self.shared.partition, self.shared.clock.now());
+        let machine = Replica::open(partition, self.me, self.saved, self.replication, now);
+        self.shared.state.lock().machine = Some(machine);
+    }
+
+    // What happens.
+
+    fn take(&mut self, input: Input) -> Result<(), Stops> {
+        match input {
+            Input::Received(envelope, beside) => {
+                if let Message::Status { stream, received, .. } = &envelope.message {
+                    self.shipping.acknowledged(envelope.from.node, *stream, *received);
+                }
+                self.step(Event::Received(*envelope), &beside)
+            }
+            Input::Store(event) => self.step(event, &[]),
+            Input::Kernel(done) => self.done(done),
+            Input::LogMoved => self.step(Event::LogMoved, &[]),
+            Input::Idle => self.step(Event::Drained, &[]),
+            Input::Copied(to, cursor) => {
+                self.shipping.keep(to, *cursor);
+                Ok(())
+            }
+            Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
+            Input::Force(without) => self.step(Event::Force { without }, &[]),
+            Input::Close => Ok(()),
+        }
+    }
+
+    fn done(&mut self, done: Done) -> Result<(), Stops> {
+        match done {
+            Done::Opened(kernel, life) => self.opened(kernel, life),
+            Done::Moved => self.step(Event::LogMoved, &[]),
+            Done::Failed(why) => {
+                self.trouble(why);
+                self.changes = Changes::None;
+                self.open_again = Some(Instant::now() + OPEN_AGAIN);
+                Ok(())
+            }
+            Done::Led(db, epoch) => {
+                let is_wanted = self.changes == Changes::Leads(epoch);
+                let leading = Kernel::Leading(db.clone());
+                {
+                    let mut state = self.shared.state.lock();
+                    state.kernel = leading;
+                    state.admission = Admission::Open;
+                    state.leads += 1;
+                    state.running = 0;
+                }
+                if !is_wanted {
+                    return self.close_and_follow();
+                }
+                self.changes = Changes::None;
+                (self.log_ended, self.redo_failed) = (false, false);
+                if let Err(error) = self.watch(&db) {
+                    return Err(Stops(format!("no thread can start: {error}")));
+                }
+                self.step(Event::Led, &[])
+            }
+            Done::NotLed(why) => {
+                self.trouble(format!("it cannot lead: {why}"));
+                let is_wanted = matches!(self.changes, Changes::Leads(_));
+                self.changes = Changes::None;
+                if is_wanted {
+                    return self.step(Event::LeadFailed, &[]);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells of each growth of the log, while the database leads.
+    fn watch(&self, db: &rialto::Database) -> io::Result<()> {
+        let Ok(mut cursor) = db.log_cursor(None, 0) else { return Ok(()) };
+        let inputs = self.inputs.clone();
+        let watch = move || {
+            // It ends with the database, or with the driver.
+            while let Ok(has_more) = cursor.has_more(WATCH) {
+                cursor.pass();
+                if has_more && inputs.send(Input::LogMoved).is_err() {
+                    return;
+                }
+            }
+        };
+        let name = format!("rialto-watch-{}", self.shared.partition.0);
+        std::thread::Builder::new().name(name).spawn(watch).map(drop)
+    }
+
+    fn tick(&mut self) -> Result<(), Stops> {
+        if self.open_again.is_some_and(|at| Instant::now() >= at) && self.changes == Changes::None {
+            self.open_again = None;
+            if matches!(self.shared.state.lock().kernel, Kernel::Closed(_)) {
+                self.first_open();
+            }
+        }
+        let (log_ended, redo_failed) = match &self.shared.state.lock().kernel {
+            Kernel::Leading(db) => (db.stopped().map(|error| error.to_string()), None),
+            Kernel::Following(follower) => (
+                follower.database().stopped().map(|error| error.to_string()),
+                follower.failure().map(|error| error.to_string()),
+            ),
+            Kernel::Closed(_) => (None, None),
+        };
+        if let Some(why) = log_ended
+            && !std::mem::replace(&mut self.log_ended, true)
+        {
+            self.trouble(format!("its log has stopped: {why}"));
+            self.step(Event::LogStopped, &[])?;
+        }
+        if let Some(why) = redo_failed
+            && !std::mem::replace(&mut self.redo_failed, true)
+        {
+            self.trouble(format!("its redo has failed: {why}"));
+            self.step(Event::RedoFailed, &[])?;
+        }
+        self.step(Event::Tick, &[])
+    }
+
+    // Steps and their effects.
+
+    fn step(&mut self, event: Event, beside: &[u8]) -> Result<(), Stops> {
+        self.one_step(event, beside)?;
+        while let Some(event) = self.follow_ups.pop_front() {
+            self.one_step(event, &[])?;
+        }
+        Ok(())
+    }
+
+    fn one_step(&mut self, event: Event, beside: &[u8]) -> Result<(), Stops> {
+        let message = match &event {
+            Event::Received(envelope) => Some(envelope.message.clone()),
+            _ => None,
+        };
+        {
+            let mut state = self.shared.state.lock();
+            let at = At { now: self.shared.clock.now(), log: state.kernel.log() };
+            // Before the database is open nothing happens.
+            let Some(machine) = &mut state.machine else { return Ok(()) };
+            machine.step(at, event, &mut self.effects);
+            if machine.role() == RoleKind::Following && self.leads_since.is_some() {
+                // What has its place and was not answered is not answered any more.
+                state.leads += 1;
+            }
+        }
+        let effects = std::mem::take(&mut self.effects);
+        for effect in effects {
+            self.carry_out(effect, message.as_ref(), beside)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect, message: Option<&Message>, beside: &[u8]) -> Result<(), Stops> {
+        match effect {
+            Effect::Save(saved) => {
+                self.saved = saved;
+                let written = self.saved_file.write(&saved);
+                written.map_err(|error| Stops(format!("its file cannot be written: {error}")))?;
+            }
+            Effect::Send(envelope) => {
+                let to = envelope.to;
+                // It may be lost.
+                let _ = self.sending.send(to, Class::Protocol, &Packet::Replication(envelope), &[]);
+            }
+            Effect::Read(ticket) => self.requests.read(ticket),
+            Effect::Swap { ticket, store, expected, configuration } => {
+                self.requests.swap(ticket, store, expected, configuration);
+            }
+            Effect::Ship { to, stream, begin, end } => {
+                let (kernel, epoch) = {
+                    let state = self.shared.state.lock();
+                    let epoch = state.machine.as_ref().map_or(Epoch(0), Replica::epoch);
+                    (state.kernel.clone(), epoch)
+                };
+                let Kernel::Leading(db) = kernel else { return Ok(()) };
+                if let Err(NotShipped::NotThere) = self.shipping.ship(&db, epoch, to, stream, (begin, end)) {
+                    self.follow_ups.push_back(Event::CannotShip { to: to.node, stream });
+                }
+            }
+            Effect::Append { .. } => self.append(message, beside),
+            Effect::RedoUpTo(last) => {
+                if let Kernel::Following(follower) = &self.shared.state.lock().kernel {
+                    follower.redo_up_to(last);
+                }
+            }
+            Effect::SyncDisk => {
+                let kernel = self.shared.state.lock().kernel.clone();
+                self.work.begin(Task::Sync(kernel));
+            }
+            Effect::Lead { epoch } => self.lead(epoch),
+            Effect::Follow => self.follow()?,
+            Effect::Drain => {
+                let is_idle = {
+                    let mut state = self.shared.state.lock();
+                    state.admission = Admission::Draining;
+                    state.running == 0
+                };
+                if is_idle {
+                    self.follow_ups.push_back(Event::Drained);
+                }
+            }
+            Effect::GoOn => self.shared.state.lock().admission = Admission::Open,
+            Effect::StartOver { primary } => self.start_over(primary),
+            Effect::AnswersGrew => drop(self.shared.changed.notify_all()),
+            Effect::Report(report) => self.trouble(in_words(&report)),
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, message: Option<&Message>, beside: &[u8]) {
+        let Some(Message::Blocks { begin, end, .. }) = message else { return };
+        let Ok(blocks) = blocks(beside, *begin, *end) else { return };
+        let kernel = self.shared.state.lock().kernel.clone();
+        let Kernel::Following(follower) = kernel else { return };
+        match follower.append(&blocks) {
+            Ok(()) => {}
+            Err(Error::LoadFileMissing { number, .. }) => {
+                let from = {
+                    let state = self.shared.state.lock();
+                    state.machine.as_ref().and_then(|machine| Some(machine.known()?.configuration.primary))
+                };
+                if let Some(from) = from {
+                    self.work.begin(Task::LoadFile { from, number, follower });
+                }
+            }
+            Err(error) => self.trouble(format!("blocks of the log are not taken: {error}")),
+        }
+        self.follow_ups.push_back(Event::LogMoved);
+    }
+
+    fn lead(&mut self, epoch: Epoch) {
+        self.leads_since = Some(epoch);
+        let kernel = self.shared.state.lock().kernel.clone();
+        match kernel {
+            Kernel::Following(follower) => {
+                self.changes = Changes::Leads(epoch);
+                self.work.begin(Task::Lead(follower, epoch));
+            }
+            Kernel::Leading(_) => self.follow_ups.push_back(Event::Led),
+            Kernel::Closed(_) => self.follow_ups.push_back(Event::LeadFailed),
+        }
+    }
+
+    fn follow(&mut self) -> Result<(), Stops> {
+        self.leads_since = None;
+        let mut state = self.shared.state.lock();
+        state.leads += 1;
+        match &state.kernel {
+            Kernel::Leading(_) => {
+                drop(state);
+                self.close_and_follow()
+            }
+            Kernel::Following(_) => {
+                if let Changes::Leads(_) = self.changes {
+                    self.changes = Changes::LeadsInVain;
+                }
+                Ok(())
+            }
+            Kernel::Closed(_) => Ok(()),
+        }
+    }
+
+    /// Closes the database that has led, and opens it as a follower.
+    fn close_and_follow(&mut self) -> Result<(), Stops> {
+        let kernel = self.close_kernel();
+        self.changes = Changes::Opens;
+        self.work.begin(Task::Follow(kernel));
+        Ok(())
+    }
+
+    fn close_kernel(&mut self) -> Kernel {
+        let mut state = self.shared.state.lock();
+        let log = state.kernel.log();
+        self.shared.changed.notify_all();
+        std::mem::replace(&mut state.kernel, Kernel::Closed(log))
+    }
+
+    fn start_over(&mut self, primary: NodeId) {
+        if self.changes != Changes::None {
+            return;
+        }
+        let old = self.close_kernel();
+        self.changes = Changes::Opens;
+        self.work.begin(Task::StartOver { from: primary, old });
+    }
+
+    fn ship_again(&mut self) -> Result<(), Stops> {
+        for (to, stream, why) in self.shipping.go_on_all() {
+            if why == NotShipped::NotThere {
+                self.step(Event::CannotShip { to, stream }, &[])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_words(report: &Report) -> String {
+    let point = |point: &LogPoint| format!("place {}", point.lsn.0);
+    match report {
+        Report::StoreRefused { found } => format!(
+            "the control store has the configuration of {}, and this replica has seen a newer one, or another store: it \
+             was restored. To go on with it, use force",
+            found.configuration.epoch
+        ),
+        Report::CutOffRefused => {
+            "the primary wants it to start over, but it is in sync. It does not".to_owned()
+        }
+        Report::ForcedLoss { ahead, unasked } => {
+            let ahead: Vec<String> =
+                ahead.iter().map(|(node, end)| format!("{node} (up to {})", point(end))).collect();
+            let unasked: Vec<String> = unasked.iter().map(NodeId::to_string).collect();
+            format!(
+                "it leads by force. What these have more is lost: [{}]. These were not asked: [{}]",
+                ahead.join(", "),
+                unasked.join(", ")
+            )
+        }
+    }
+}

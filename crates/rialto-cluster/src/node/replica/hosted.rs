@@ -1,0 +1,369 @@
+//! [`HostedReplica`]: a replica, as the rest of its node has it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rialto::log::LogPoint;
+use rialto::{Database, Lsn, Options};
+
+use super::database::Kernel;
+use super::driver::{self, Input};
+use crate::control::ControlStore;
+use crate::node::clock::NodeClock;
+use crate::node::sending::Sending;
+use crate::node::transfer::{Pushing, Transfers};
+use crate::protocol::replication::{
+    Configuration, Envelope, LogState, Replica, ReplicationOptions, RoleKind,
+};
+use crate::protocol::{Epoch, NodeId, PartitionId};
+
+/// How a replica is kept.
+#[derive(Clone)]
+pub struct ReplicaOptions {
+    /// The replica's directory; it is made if it is missing.
+    pub directory: PathBuf,
+    /// The options of its database.
+    pub database: Options,
+    /// The times and bounds of its replication.
+    pub replication: ReplicationOptions,
+    /// Makes what each partition has from the beginning, when the partition is new.
+    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+}
+
+/// How durable an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// 1: in the primary's memory.
+    Memory,
+    /// 2: in the memory of each replica in sync.
+    Standby,
+    /// 3: on the primary's disk, too.
+    Disk,
+}
+
+/// This replica does not serve: another one may lead, or a promise has run out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotServing {
+    /// The node whose replica is primary, as far as this one knows.
+    pub primary: Option<NodeId>,
+    /// Whether a transaction that ran may have taken effect.
+    pub outcome: Outcome,
+}
+
+/// What is known of a transaction that is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did not run.
+    HasNotRun,
+    /// It ran here. It is lost, or it stays.
+    Unknown,
+}
+
+impl fmt::Display for NotServing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this node's replica of the partition does not serve")?;
+        match self.primary {
+            Some(primary) => write!(f, "; the primary is on {primary}, as far as it knows"),
+            None => f.write_str("; it does not know the primary"),
+        }
+    }
+}
+
+impl std::error::Error for NotServing {}
+
+/// What an operator sees of a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Whether it leads.
+    pub role: RoleKind,
+    /// Whether it takes transactions at this moment.
+    pub serves: bool,
+    /// The highest epoch that it has seen.
+    pub epoch: Epoch,
+    /// The newest configuration that it knows.
+    pub configuration: Option<Configuration>,
+    /// The end of its log.
+    pub received: LogPoint,
+    /// The end of what is on its disk.
+    pub on_disk: LogPoint,
+    /// What went wrong last.
+    pub trouble: Option<String>,
+}
+
+/// What the driver and the rest of the node share.
+pub(super) struct Shared {
+    pub partition: PartitionId,
+    pub clock: NodeClock,
+    pub state: Mutex<State>,
+    /// Told after each step that may have changed what is answered.
+    pub changed: Condvar,
+}
+
+pub(super) struct State {
+    /// None before the database is opened.
+    pub machine: Option<Replica>,
+    pub kernel: Kernel,
+    pub admission: Admission,
+    /// How often it was opened for transactions: a lease of an earlier time runs no more.
+    pub leads: u64,
+    /// Transactions that were admitted and have not ended.
+    pub running: usize,
+    pub trouble: Option<String>,
+}
+
+/// Whether transactions begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    Open,
+    Draining,
+}
+
+impl State {
+    fn log(&self) -> LogState {
+        self.kernel.log()
+    }
+
+    fn primary(&self) -> Option<NodeId> {
+        Some(self.machine.as_ref()?.known()?.configuration.primary)
+    }
+}
+
+/// A replica of a partition on this node.
+pub struct HostedReplica {
+    shared: Arc<Shared>,
+    inputs: Sender<Input>,
+    driver: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl HostedReplica {
+    /// Opens a replica. It goes on where it was, or takes a copy; who leads is found out meanwhile.
+    ///
+    /// # Errors
+    /// If its directory cannot be used, or no thread can start.
+    pub fn open(
+        partition: PartitionId,
+        node: NodeId,
+        options: ReplicaOptions,
+        store: Arc<dyn ControlStore>,
+        sending: Arc<Sending>,
+        transfers: Arc<Transfers>,
+    ) -> std::io::Result<HostedReplica> {
+        let shared = Arc::new(Shared {
+            partition,
+            clock: NodeClock,
+            state: Mutex::new(State {
+                machine: None,
+                kernel: Kernel::none(),
+                admission: Admission::Open,
+                leads: 0,
+                running: 0,
+                trouble: None,
+            }),
+            changed: Condvar::new(),
+        });
+        let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
+        Ok(HostedReplica { shared, inputs, driver: Mutex::new(Some(driver)) })
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> PartitionId {
+        self.shared.partition
+    }
+
+    /// A message of another replica has come, with bytes beside it.
+    pub fn received(&self, envelope: Envelope, beside: &[u8]) {
+        self.tell(Input::Received(Box::new(envelope), beside.to_vec()));
+    }
+
+    /// The replica leads on another node, which is one of its standbys.
+    pub fn switch_over(&self, to: NodeId) {
+        self.tell(Input::Switchover(to));
+    }
+
+    /// The replica leads by force.
+    pub fn force(&self, without: Vec<NodeId>) {
+        self.tell(Input::Force(without));
+    }
+
+    /// The database, for a transaction, while this replica serves.
+    ///
+    /// # Errors
+    /// [`NotServing`].
+    pub fn admit(&self) -> Result<Admitted, NotServing> {
+        let mut state = self.shared.state.lock();
+        let serves = state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
+        match (&state.kernel, state.admission) {
+            (Kernel::Leading(db), Admission::Open) if serves => {
+                let (db, leads) = (db.clone(), state.leads);
+                state.running += 1;
+                Ok(Admitted { db, leads, shared: self.shared.clone(), inputs: self.inputs.clone() })
+            }
+            _ => Err(NotServing { primary: state.primary(), outcome: Outcome::HasNotRun }),
+        }
+    }
+
+    /// The database for what may read behind: a standby's, or the primary's. None while it is opened or copied.
+    pub fn readable(&self) -> Option<Database> {
+        match &self.shared.state.lock().kernel {
+            Kernel::Closed(_) => None,
+            Kernel::Following(follower) => Some(follower.database().clone()),
+            Kernel::Leading(db) => Some(db.clone()),
+        }
+    }
+
+    /// Writes a copy of the database for another node's replica.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn push_copy(&self, to: NodeId, pushing: &mut Pushing) -> Result<(), String> {
+        let db = self.readable().ok_or("the replica is not open")?;
+        let copied = db.copy_to(pushing, &rialto::backup::CopyOptions::default());
+        let (_, cursor) = copied.map_err(|error| error.to_string())?;
+        self.tell(Input::Copied(to, Box::new(cursor)));
+        Ok(())
+    }
+
+    /// Writes a load file of the database for another node's replica.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn push_load_file(&self, number: u64, pushing: &mut Pushing) -> Result<(), String> {
+        let db = self.readable().ok_or("the replica is not open")?;
+        let mut bytes = db.load_file(number).map_err(|error| error.to_string())?;
+        std::io::copy(&mut bytes, pushing).map_err(|error| error.to_string()).map(drop)
+    }
+
+    /// What an operator sees of it.
+    pub fn status(&self) -> ReplicaStatus {
+        let state = self.shared.state.lock();
+        let log = state.log();
+        let machine = state.machine.as_ref();
+        ReplicaStatus {
+            partition: self.shared.partition,
+            role: machine.map_or(RoleKind::Following, Replica::role),
+            serves: machine.is_some_and(|machine| machine.serves(self.shared.clock.now())),
+            epoch: machine.map_or(Epoch(0), Replica::epoch),
+            configuration: machine.and_then(|machine| Some(machine.known()?.configuration.clone())),
+            received: log.received,
+            on_disk: log.on_disk,
+            trouble: state.trouble.clone(),
+        }
+    }
+
+    /// The node whose replica is primary, as far as this one knows.
+    pub fn known_primary(&self) -> Option<NodeId> {
+        self.shared.state.lock().primary()
+    }
+
+    /// Waits until the replica serves, for at most this time.
+    pub fn wait_serves(&self, patience: Duration) -> bool {
+        let until = std::time::Instant::now() + patience;
+        let mut state = self.shared.state.lock();
+        loop {
+            let serves =
+                state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
+            if serves && matches!(state.kernel, Kernel::Leading(_)) {
+                return true;
+            }
+            if self.shared.changed.wait_until(&mut state, until).timed_out() {
+                return false;
+            }
+        }
+    }
+
+    /// Ends the replica. Its database is closed; nothing that runs is answered any more.
+    pub fn close(&self) {
+        self.tell(Input::Close);
+        if let Some(driver) = self.driver.lock().take() {
+            // A panic there has told of itself.
+            let _ = driver.join();
+        }
+    }
+
+    fn tell(&self, input: Input) {
+        // After the end nothing is to be told.
+        let _ = self.inputs.send(input);
+    }
+}
+
+impl Drop for HostedReplica {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The database of a replica that serves, for one transaction.
+pub struct Admitted {
+    db: Database,
+    leads: u64,
+    shared: Arc<Shared>,
+    inputs: Sender<Input>,
+}
+
+impl Deref for Admitted {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.db
+    }
+}
+
+impl Admitted {
+    /// Waits until what ran may be answered: a commit with this place, or reads of nothing later, at this level. Asked for
+    /// after it ran (C1). At level 3 the caller has waited for the disk already.
+    ///
+    /// # Errors
+    /// [`NotServing`]: it must not be answered.
+    pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
+        let mut state = self.shared.state.lock();
+        loop {
+            let leads = state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_));
+            let machine =
+                state.machine.as_ref().filter(|machine| leads && machine.role() == RoleKind::Leading);
+            let Some(machine) = machine else {
+                return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
+            };
+            if let Some(answers) = machine.answers(self.shared.clock.now(), state.log()) {
+                let covered = match level {
+                    Level::Memory => true,
+                    Level::Standby => answers.level_2.lsn >= place,
+                    Level::Disk => answers.level_3.lsn >= place,
+                };
+                if covered {
+                    return Ok(());
+                }
+            }
+            self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
+        }
+    }
+
+    /// Has the replica look at its log: more of it is on the disk, which may be enough for an answer.
+    pub fn log_moved(&self) {
+        let _ = self.inputs.send(Input::LogMoved);
+    }
+
+    /// The member that leads.
+    pub fn epoch(&self) -> Epoch {
+        self.shared.state.lock().machine.as_ref().map_or(Epoch(0), Replica::epoch)
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if state.leads == self.leads {
+            state.running -= 1;
+            if state.running == 0 && state.admission == Admission::Draining {
+                let _ = self.inputs.send(Input::Idle);
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! [`Node`]: a process that keeps replicas of partitions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use rialto::{Database, Options};
+
+use super::facts::{ClusterFacts, FactsError, NodeFacts};
+use super::packet::Packet;
+use super::replica::{HostedReplica, ReplicaOptions, read_configuration};
+use super::sending::Sending;
+use super::transfer::{Pull, Source, Transfers};
+use crate::control::ControlStore;
+use crate::net::{ConnectionId, Direction, Event, Handler, Links, OpenError, Security};
+use crate::protocol::replication::ReplicationOptions;
+use crate::protocol::{NodeId, PartitionId};
+
+/// How often a node looks at the control store for other nodes and for replicas that it is to have.
+const LOOK_AROUND: Duration = Duration::from_millis(1000);
+
+/// How a node is run.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// The node's name, which the control store has.
+    pub name: String,
+    /// Its directory: each replica has one in it.
+    pub directory: PathBuf,
+    /// The options of each replica's database.
+    pub database: Options,
+    /// The times and bounds of replication.
+    pub replication: ReplicationOptions,
+    /// How connections to other nodes are protected.
+    pub security: Security,
+    /// Makes what each new partition has from the beginning.
+    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+}
+
+/// Why a node does not run.
+#[derive(Debug)]
+pub enum NodeError {
+    /// The control store does not give what it needs.
+    Facts(FactsError),
+    /// The cluster has no node of this name.
+    NotANode {
+        /// The name.
+        name: String,
+        /// The names of those that there are.
+        nodes: Vec<String>,
+    },
+    /// Its address, as the control store has it, is none.
+    Address {
+        /// The address.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Its links cannot be opened.
+    Links(OpenError),
+    /// A directory cannot be used, or no thread can start.
+    Io(io::Error),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::Facts(error) => error.fmt(f),
+            NodeError::NotANode { name, nodes } => {
+                write!(f, "the cluster has no node {name}; it has {}", nodes.join(", "))
+            }
+            NodeError::Address { address, error } => write!(f, "the address {address}: {error}"),
+            NodeError::Links(error) => error.fmt(f),
+            NodeError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+impl From<FactsError> for NodeError {
+    fn from(error: FactsError) -> NodeError {
+        NodeError::Facts(error)
+    }
+}
+
+impl From<io::Error> for NodeError {
+    fn from(error: io::Error) -> NodeError {
+        NodeError::Io(error)
+    }
+}
+
+/// A node of a cluster, while it runs.
+pub struct Node {
+    parts: Arc<Parts>,
+    links: Option<Arc<Links>>,
+    looking: Option<JoinHandle<()>>,
+}
+
+/// What the threads of a node share.
+pub(super) struct Parts {
+    pub me: NodeId,
+    pub facts: ClusterFacts,
+    pub options: NodeOptions,
+    pub store: Arc<dyn ControlStore>,
+    pub sending: Arc<Sending>,
+    transfers: Arc<Transfers>,
+    replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
+    /// The nodes, as the control store had them last.
+    nodes: RwLock<Vec<NodeFacts>>,
+    /// Where primaries were seen last.
+    primaries: RwLock<BTreeMap<PartitionId, NodeId>>,
+    /// Why a replica that it is to have is not there.
+    trouble: Mutex<Option<String>>,
+    is_closed: Mutex<bool>,
+    closing: Condvar,
+}
+
+impl Node {
+    /// Runs a node: opens its replicas and its links. They find the other nodes in the background.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub fn open(options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
+        let facts = ClusterFacts::read(&*store)?;
+        let nodes = NodeFacts::all(&*store)?;
+        let Some(me) = nodes.iter().find(|node| node.name == options.name) else {
+            let nodes = nodes.into_iter().map(|node| node.name).collect();
+            return Err(NodeError::NotANode { name: options.name, nodes });
+        };
+        let (me, my_name, address) = (NodeId(me.node), me.name.clone(), me.address.clone());
+        let listen = resolve(&address).map_err(|error| NodeError::Address { address, error })?;
+        let number = facts.number().expect("facts that were read have a number");
+        let sending = Arc::new(Sending::default());
+        let security = options.security.clone();
+        let parts = Arc::new(Parts {
+            me,
+            facts,
+            options,
+            store,
+            transfers: Arc::new(Transfers::new(sending.clone())),
+            sending,
+            replicas: RwLock::default(),
+            nodes: RwLock::default(),
+            primaries: RwLock::default(),
+            trouble: Mutex::default(),
+            is_closed: Mutex::new(false),
+            closing: Condvar::new(),
+        });
+        let link_options = crate::net::Options::new(number, me, &my_name, listen, security);
+        let handler: Arc<dyn Handler> = Arc::new(Receiving(parts.clone()));
+        let links = Arc::new(Links::open(link_options, handler).map_err(NodeError::Links)?);
+        parts.sending.open(&links);
+        let mut node = Node { parts: parts.clone(), links: Some(links.clone()), looking: None };
+        parts.see(&links, nodes)?;
+        parts.host_replicas()?;
+        let looks = Arc::downgrade(&links);
+        let look = move || {
+            while !parts.closes_within(LOOK_AROUND) {
+                let Some(links) = looks.upgrade() else { return };
+                parts.look_around(&links);
+            }
+        };
+        node.looking = Some(std::thread::Builder::new().name("rialto-look".to_owned()).spawn(look)?);
+        Ok(node)
+    }
+
+    /// This node's number.
+    pub fn id(&self) -> NodeId {
+        self.parts.me
+    }
+
+    /// The cluster.
+    pub fn facts(&self) -> &ClusterFacts {
+        &self.parts.facts
+    }
+
+    /// The nodes of the cluster, as they were seen last.
+    pub fn nodes(&self) -> Vec<NodeFacts> {
+        self.parts.nodes.read().clone()
+    }
+
+    /// This node's replica of a partition, if it has one.
+    pub fn replica(&self, partition: PartitionId) -> Option<Arc<HostedReplica>> {
+        self.parts.replica(partition)
+    }
+
+    /// All replicas of this node.
+    pub fn replicas(&self) -> Vec<Arc<HostedReplica>> {
+        self.parts.replicas.read().values().cloned().collect()
+    }
+
+    /// The node whose replica of a partition is primary, as far as this node knows.
+    pub fn primary_of(&self, partition: PartitionId) -> Option<NodeId> {
+        self.parts.primary_of(partition)
+    }
+
+    /// Why a replica that this node is to have is not there, if so.
+    pub fn trouble(&self) -> Option<String> {
+        self.parts.trouble.lock().clone()
+    }
+
+    /// The connections with other nodes.
+    ///
+    /// # Panics
+    /// Once the node is closed, which takes it.
+    pub fn links(&self) -> &Links {
+        self.links.as_ref().expect("a node that runs has links")
+    }
+
+    /// Ends the node: its replicas, and its links. Other nodes take over what it led once its promises have run out.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        *self.parts.is_closed.lock() = true;
+        self.parts.closing.notify_all();
+        if let Some(looking) = self.looking.take() {
+            // A panic there has told of itself.
+            let _ = looking.join();
+        }
+        self.parts.transfers.close();
+        let replicas = std::mem::take(&mut *self.parts.replicas.write());
+        for replica in replicas.values() {
+            replica.close();
+        }
+        self.links = None;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn resolve(address: &str) -> io::Result<std::net::SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let none = || io::Error::other("it is no address of this machine: expected host:port");
+    address.to_socket_addrs()?.next().ok_or_else(none)
+}
+
+impl Parts {
+    pub fn replica(&self, partition: PartitionId) -> Option<Arc<HostedReplica>> {
+        self.replicas.read().get(&partition).cloned()
+    }
+
+    pub fn primary_of(&self, partition: PartitionId) -> Option<NodeId> {
+        let known = self.replica(partition).and_then(|replica| replica.known_primary());
+        known.or_else(|| self.primaries.read().get(&partition).copied())
+    }
+
+    fn closes_within(&self, time: Duration) -> bool {
+        let mut is_closed = self.is_closed.lock();
+        if !*is_closed {
+            self.closing.wait_for(&mut is_closed, time);
+        }
+        *is_closed
+    }
+
+    /// Looks at the control store for other nodes, and for replicas that this node is to have.
+    fn look_around(&self, links: &Links) {
+        // While the store is away everything stays as it is.
+        let Ok(nodes) = NodeFacts::all(&*self.store) else { return };
+        let seen = self.see(links, nodes).and_then(|()| self.host_replicas());
+        // A directory that cannot be used, or threads that cannot start, may be another time.
+        if let Err(error) = seen {
+            *self.trouble.lock() = Some(error.to_string());
+        }
+    }
+
+    fn see(&self, links: &Links, nodes: Vec<NodeFacts>) -> io::Result<()> {
+        if *self.nodes.read() == nodes {
+            return Ok(());
+        }
+        let members: Vec<_> = nodes.iter().map(NodeFacts::link_member).collect();
+        links.set_members(&members)?;
+        *self.nodes.write() = nodes;
+        Ok(())
+    }
+
+    fn host_replicas(&self) -> io::Result<()> {
+        for partition in self.facts.partitions() {
+            let Ok(Some(known)) = read_configuration(&*self.store, partition) else { continue };
+            self.primaries.write().insert(partition, known.configuration.primary);
+            let is_here = known.configuration.nodes().any(|node| node == self.me);
+            if is_here && self.replica(partition).is_none() {
+                let options = ReplicaOptions {
+                    directory: self.options.directory.join(format!("partition-{}", partition.0)),
+                    database: self.options.database.clone(),
+                    replication: self.options.replication,
+                    make: self.options.make.clone(),
+                };
+                let (store, sending) = (self.store.clone(), self.sending.clone());
+                let transfers = self.transfers.clone();
+                let replica = HostedReplica::open(partition, self.me, options, store, sending, transfers)?;
+                self.replicas.write().insert(partition, Arc::new(replica));
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, by: NodeId, pull: Pull) {
+        let partition = match pull.source {
+            Source::Copy(partition) | Source::LoadFile { partition, .. } => partition,
+        };
+        let replica = self.replica(partition);
+        self.transfers.wanted(by, pull, move |pushing| {
+            let replica = replica.ok_or("the node has no replica of this partition")?;
+            match pull.source {
+                Source::Copy(_) => replica.push_copy(by, pushing),
+                Source::LoadFile { number, .. } => replica.push_load_file(number, pushing),
+            }
+        });
+    }
+}
+
+/// What comes from other nodes.
+struct Receiving(Arc<Parts>);
+
+impl Handler for Receiving {
+    fn message(&self, from: NodeId, _connection: ConnectionId, payload: &[u8]) {
+        // A message that is none is of a node with another version, and is lost.
+        let Ok((packet, beside)) = Packet::from_bytes(payload) else { return };
+        let parts = &self.0;
+        match packet {
+            Packet::Replication(envelope) if envelope.from.node == from => {
+                if let Some(replica) = parts.replica(envelope.partition) {
+                    replica.received(envelope, beside);
+                }
+            }
+            // The sender is another one than it says.
+            Packet::Replication(_) => {}
+            Packet::Pull(pull) => parts.wanted(from, pull),
+            Packet::Piece(piece) => parts.transfers.came(from, piece, beside),
+        }
+    }
+
+    fn event(&self, event: Event) {
+        if let Event::Ended { peer, direction: Direction::Incoming | Direction::Outgoing, .. } = event {
+            self.0.transfers.cut(peer);
+        }
+    }
+}

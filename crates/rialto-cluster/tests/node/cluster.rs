@@ -1,0 +1,229 @@
+//! [`Cluster`]: some nodes in this process.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rialto::TableDef;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Database, Durability, Options};
+use rialto_cluster::control::MemoryStore;
+use rialto_cluster::net::Security;
+use rialto_cluster::node::{
+    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, init,
+};
+use rialto_cluster::protocol::replication::ReplicationOptions;
+use rialto_cluster::protocol::{NodeId, PartitionId};
+
+/// How long a test waits for what has to come about. It is never asserted that something takes less.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A directory that goes with the test.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("rialto-node-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Nodes in this process, by number; those that are down are missing.
+pub struct Cluster {
+    pub store: MemoryStore,
+    pub nodes: Vec<Option<Node>>,
+    pub replication: ReplicationOptions,
+    directory: Directory,
+}
+
+impl Cluster {
+    /// A cluster whose nodes all run.
+    pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
+        let store = MemoryStore::new();
+        // All ports are drawn before any is given back.
+        let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let facts: Vec<_> = (0..nodes)
+            .zip(&listeners)
+            .map(|(node, listener)| NodeFacts {
+                node,
+                name: format!("node-{node}"),
+                address: listener.local_addr().unwrap().to_string(),
+                sql: "127.0.0.1:0".to_owned(),
+            })
+            .collect();
+        drop(listeners);
+        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas };
+        init(&store, &cluster, &facts).unwrap();
+        let replication = ReplicationOptions {
+            promise: Duration::from_millis(1500),
+            drift_margin: Duration::from_millis(150),
+            heartbeat: Duration::from_millis(150),
+            silent_after: Duration::from_millis(700),
+            retry: Duration::from_millis(200),
+            ..ReplicationOptions::default()
+        };
+        let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
+        let mut cluster = Cluster { store, nodes, replication, directory: Directory::new(name) };
+        for node in 0..cluster.nodes.len() {
+            cluster.start(node);
+        }
+        cluster
+    }
+
+    pub fn start(&mut self, node: usize) {
+        let name = format!("node-{node}");
+        let options = NodeOptions {
+            directory: self.directory.path().join(&name),
+            name,
+            database: small(),
+            replication: self.replication,
+            security: Security::PlainOnLoopback,
+            make: Arc::new(make),
+        };
+        let store = Arc::new(self.store.another_client());
+        self.nodes[node] = Some(Node::open(options, store).unwrap());
+    }
+
+    pub fn stop(&mut self, node: usize) {
+        self.nodes[node].take().unwrap().close();
+    }
+
+    pub fn node(&self, node: usize) -> &Node {
+        self.nodes[node].as_ref().unwrap()
+    }
+
+    pub fn replica(&self, node: usize, partition: u32) -> Arc<HostedReplica> {
+        let mut found = None;
+        soon("the replica is there", || {
+            found = self.node(node).replica(PartitionId(partition));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// The node that serves a partition.
+    pub fn primary(&self, partition: u32) -> usize {
+        let mut found = None;
+        soon("a replica serves", || {
+            found = (0..self.nodes.len()).find(|node| {
+                let node = self.nodes[*node].as_ref();
+                let replica = node.and_then(|node| node.replica(PartitionId(partition)));
+                replica.is_some_and(|replica| replica.admit().is_ok())
+            });
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Waits until so many replicas of a partition are in sync.
+    pub fn in_sync(&self, partition: u32, replicas: usize) {
+        soon("the replicas are in sync", || {
+            let primary = self.primary(partition);
+            let status = self.replica(primary, partition).status();
+            status.configuration.is_some_and(|configuration| configuration.in_sync.len() >= replicas)
+        });
+    }
+
+    /// Writes a row at a level, wherever the primary is. Gives whether it was answered.
+    pub fn write(&self, partition: u32, id: i64, level: Level) -> bool {
+        let primary = self.primary(partition);
+        match self.replica(primary, partition).admit() {
+            Ok(db) => insert(&db, id, level).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// The numbers of the rows that a partition's primary has.
+    pub fn rows(&self, partition: u32) -> Vec<i64> {
+        let mut rows = None;
+        soon("the rows are read", || {
+            let primary = self.primary(partition);
+            let replica = self.replica(primary, partition);
+            if let Ok(db) = replica.admit() {
+                let (read, ticket) = read_all(&db);
+                if db.answer(ticket, Level::Standby).is_ok() {
+                    rows = Some(read);
+                }
+            }
+            rows.is_some()
+        });
+        rows.unwrap()
+    }
+
+    pub fn switch_over(&self, partition: u32, to: usize) {
+        let primary = self.primary(partition);
+        self.replica(primary, partition).switch_over(NodeId(to as u32));
+    }
+}
+
+/// Small databases, whose log is durable at level 1 unless a commit asks for more.
+fn small() -> Options {
+    Options {
+        durability: Durability::Memory,
+        memory_bytes: 64 << 20,
+        log_bytes_max: 64 << 20,
+        log_buffer_bytes: 1 << 20,
+        ..Options::default()
+    }
+}
+
+fn make(db: &Database) -> rialto::Result<()> {
+    let columns = vec![Column::new("id", ColumnType::Int8)];
+    let def = TableDef::new("numbers", columns).with_primary_key(&["id"]);
+    db.transact(|tx| tx.create_table(&def).map(drop))
+}
+
+/// Inserts a row, and waits until that may be answered.
+pub fn insert(db: &Admitted, id: i64, level: Level) -> Result<(), NotServing> {
+    let ran = db.submit(|tx| {
+        let table = tx.table("numbers")?;
+        tx.insert(&table, &[Value::Int8(id)])
+    });
+    let ((), ticket) = ran.map_err(|_| not_run())?;
+    let place = ticket.lsn();
+    if level == Level::Disk || level == Level::Standby {
+        // With one replica in sync it is its disk that counts.
+        db.sync().map_err(|_| not_run())?;
+        db.log_moved();
+    }
+    db.answer(place, level)
+}
+
+fn not_run() -> NotServing {
+    NotServing { primary: None, outcome: rialto_cluster::node::Outcome::Unknown }
+}
+
+pub fn read_all(db: &Database) -> (Vec<i64>, rialto::Lsn) {
+    let ran = db.submit(|tx| {
+        let table = tx.table("numbers")?;
+        let mut ids = Vec::new();
+        tx.scan(&table, &rialto::Scan::all(), |_, row| {
+            ids.push(row.get_i64(0)?);
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        Ok(ids)
+    });
+    let (ids, ticket) = ran.unwrap();
+    (ids, ticket.lsn())
+}
+
+pub fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,4 @@
+//! Nodes in one process, over loopback connections, real databases in directories, and a control store in memory.
+
+mod cluster;
+mod replication;

@@ -1,0 +1,66 @@
+//! Replication over real databases: what was answered at level 2 stays, whichever node goes.
+
+use rialto_cluster::node::Level;
+
+use crate::cluster::{Cluster, read_all, soon};
+
+#[test]
+fn a_new_cluster_copies_its_partitions_and_serves() {
+    let cluster = Cluster::new("new", 3, 3, 2);
+    for partition in 0..3 {
+        cluster.in_sync(partition, 2);
+        assert!(cluster.write(partition, 1, Level::Standby));
+        assert_eq!(cluster.rows(partition), [1]);
+        // Chained: the partition's primary is on the node of its number, its standby on the next one.
+        assert_eq!(cluster.primary(partition), partition as usize);
+        assert!(
+            cluster
+                .node((partition as usize + 2) % 3)
+                .replica(rialto_cluster::protocol::PartitionId(partition))
+                .is_none()
+        );
+    }
+    // Two connections for each other node.
+    assert_eq!(cluster.node(0).links().connections(), 4);
+}
+
+#[test]
+fn what_was_answered_survives_the_primary() {
+    let mut cluster = Cluster::new("survives", 3, 1, 3);
+    cluster.in_sync(0, 3);
+    let mut answered = Vec::new();
+    for id in 0..200 {
+        if cluster.write(0, id, Level::Standby) {
+            answered.push(id);
+        }
+    }
+    assert!(answered.len() > 100, "most writes are answered: {}", answered.len());
+    let primary = cluster.primary(0);
+    cluster.stop(primary);
+    let rows = cluster.rows(0);
+    assert!(answered.iter().all(|id| rows.contains(id)), "what was answered is there");
+    assert_ne!(cluster.primary(0), primary);
+    // The old primary comes back as a replica, and catches up.
+    assert!(cluster.write(0, 1_000, Level::Standby));
+    cluster.start(primary);
+    cluster.in_sync(0, 3);
+    assert!(cluster.write(0, 1_001, Level::Standby));
+    let replica = cluster.replica(primary, 0);
+    soon("the replica that came back redoes", || {
+        replica.readable().is_some_and(|db| read_all(&db).0.contains(&1_001))
+    });
+}
+
+#[test]
+fn a_planned_change_of_the_primary_loses_nothing() {
+    let cluster = Cluster::new("planned", 2, 1, 2);
+    cluster.in_sync(0, 2);
+    for (id, to) in [(1, 1), (2, 0), (3, 1)] {
+        assert!(cluster.write(0, id, Level::Memory));
+        cluster.switch_over(0, to);
+        soon("the other replica leads", || cluster.primary(0) == to);
+        // Both stay in sync: neither takes a copy.
+        cluster.in_sync(0, 2);
+    }
+    assert_eq!(cluster.rows(0), [1, 2, 3]);
+}
