@@ -15,8 +15,17 @@ pub(super) struct Bell {
 pub(super) enum Woken {
     /// The bell has rung, or the time is over.
     Bell,
-    /// The socket has bytes, or has ended.
+    /// The socket has what was awaited of it, or has ended.
     Socket,
+}
+
+/// What a sleep awaits of a socket, beside the bell.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Awaited<'s> {
+    /// Bytes to read, a connection to accept, or its end.
+    Bytes(BorrowedFd<'s>),
+    /// The connection that it makes, or a failure.
+    Connection(BorrowedFd<'s>),
 }
 
 impl Bell {
@@ -29,10 +38,13 @@ impl Bell {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until the bell rings, or until bytes are in the socket; without an end if no time is given.
-    pub(super) fn sleep(&self, socket: Option<BorrowedFd<'_>>, at_most: Option<Duration>) -> Woken {
+    /// Sleeps until the bell rings, or until the socket has what is awaited of it; without an end if no time is given.
+    pub(super) fn sleep(&self, socket: Option<Awaited<'_>>, at_most: Option<Duration>) -> Woken {
         let event = PollFd::new(&self.event, PollFlags::IN);
-        let other = socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP));
+        let other = socket.as_ref().map(|awaited| match awaited {
+            Awaited::Bytes(socket) => PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP),
+            Awaited::Connection(socket) => PollFd::new(socket, PollFlags::OUT),
+        });
         let mut both = [event.clone(), other.unwrap_or(event)];
         let time = at_most.map(|time| Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

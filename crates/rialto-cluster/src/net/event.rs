@@ -10,8 +10,11 @@ use crate::protocol::{Life, NodeId};
 /// What takes messages and events. Its calls come from the threads of the connections.
 ///
 /// For each node and direction, events and messages come one after the other: [`Event::Began`], messages (of an incoming
-/// connection), [`Event::Ended`], and so on. Messages between a beginning and an end are the first ones that were sent by
-/// that connection, in order, without a gap.
+/// connection), [`Event::Ended`], and so on, also when the node's address or name becomes another one
+/// ([`Links::set_members`](super::Links::set_members)). The messages of a [`Class`](super::Class) between a beginning and
+/// an end are the first ones of that class that were sent by that connection, in order, without a gap.
+///
+/// A call that panics ends the connection that it was for; [`Event::Ended`] says so. A call may drop the node's links.
 pub trait Handler: Send + Sync {
     /// A message has come. While this call takes its time, no further message of this node is read.
     fn message(&self, from: NodeId, connection: ConnectionId, payload: &[u8]);
@@ -79,6 +82,8 @@ pub enum Event {
 pub enum Failure {
     /// The other node was not reached, or has not answered, or has no valid certificate.
     Unreachable(String),
+    /// This node cannot take it now: it has too many handshakes, or no thread or file handle left. It may be made later.
+    Busy(String),
     /// This node refuses the other one.
     RefusedByUs(Refusal),
     /// The other node refuses this one.
@@ -88,7 +93,7 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unreachable(what) => f.write_str(what),
+            Failure::Unreachable(what) | Failure::Busy(what) => f.write_str(what),
             Failure::RefusedByUs(refusal) => write!(f, "refused: {refusal}"),
             Failure::RefusedByThem(refusal) => write!(f, "refused by the other node: {refusal}"),
         }

@@ -108,11 +108,11 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Appends a frame to a buffer.
+/// Appends a frame to a buffer, as to a `Vec<u8>` or a `VecDeque<u8>`.
 ///
 /// # Panics
 /// If the payload has 4 GiB or more; callers know the longest frame of their peer, which is far shorter.
-pub fn append(buffer: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
+pub fn append(buffer: &mut impl for<'b> Extend<&'b u8>, kind: Kind, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("a frame is shorter than 4 GiB");
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&MAGIC);
@@ -122,8 +122,8 @@ pub fn append(buffer: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     let checksum = header_checksum(&header);
     header[12..16].copy_from_slice(&checksum.to_le_bytes());
     header[16..24].copy_from_slice(&xxh3_64(payload).to_le_bytes());
-    buffer.extend_from_slice(&header);
-    buffer.extend_from_slice(payload);
+    buffer.extend(&header);
+    buffer.extend(payload);
 }
 
 fn header_checksum(header: &[u8; HEADER]) -> u32 {

@@ -59,7 +59,7 @@ pub(super) fn read_hello(stream: &mut Stream, expected: Kind) -> Result<Hello, F
             Ok(0) => return Err(Failure::Unreachable("the connection has ended before a hello".to_owned())),
             Ok(bytes) => decoder.filled(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 return Err(Failure::Unreachable("no hello has come in time".to_owned()));
             }
             Err(error) => return Err(error.into()),

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::bell::Bell;
+use super::bell::{Awaited, Bell};
 use super::event::{Direction, Event, Failure};
 use super::frame::{Decoder, Kind};
 use super::handshake;
@@ -16,20 +16,21 @@ use super::link::Link;
 use super::links::Shared;
 use super::options::Security;
 use super::queue::ConnectionId;
-use super::stream::{self, Stream};
+use super::stream::{Socket, Stream};
 use super::tls;
 use crate::protocol::Life;
-
-/// The most handshakes at a time. Machines that connect and say nothing take no more threads than this.
-const HANDSHAKES_MAX: usize = 256;
 
 /// Takes connections until the links are closed.
 pub(super) fn accept(shared: &Arc<Shared>, listener: &TcpListener, bell: &Bell) {
     while !shared.is_closed() {
         match listener.accept() {
-            Ok((socket, address)) => begin(shared, socket, address),
+            Ok((socket, address)) => {
+                if let Err(why) = begin(shared, socket, address) {
+                    shared.tell(Event::TurnedAway { address, why });
+                }
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                bell.sleep(Some(listener.as_fd()), None);
+                bell.sleep(Some(Awaited::Bytes(listener.as_fd())), None);
             }
             // As when the process has no file handle left: it may have one later.
             Err(_) => {
@@ -39,21 +40,22 @@ pub(super) fn accept(shared: &Arc<Shared>, listener: &TcpListener, bell: &Bell) 
     }
 }
 
-fn begin(shared: &Arc<Shared>, socket: TcpStream, address: SocketAddr) {
-    if shared.handshakes.fetch_add(1, Ordering::SeqCst) >= HANDSHAKES_MAX {
-        shared.handshakes.fetch_sub(1, Ordering::SeqCst);
-        let why = Failure::Unreachable("too many handshakes at a time".to_owned());
-        return shared.handler.event(Event::TurnedAway { address, why });
-    }
+fn begin(shared: &Arc<Shared>, socket: TcpStream, address: SocketAddr) -> Result<(), Failure> {
+    let until = Instant::now() + shared.options.handshake_max;
+    let handshake = shared.handshakes.begin(&socket)?;
     let reading = Arc::clone(shared);
-    shared.spawn_reader(move || {
-        let begun = shake_hands(&reading, socket);
-        reading.handshakes.fetch_sub(1, Ordering::SeqCst);
+    let spawned = shared.spawn_reader(move || {
+        let begun = shake_hands(&reading, socket, until);
+        reading.handshakes.end(handshake);
         match begun {
             Ok(incoming) => incoming.read_until_the_end(&reading),
-            Err(why) => reading.handler.event(Event::TurnedAway { address, why }),
+            Err(why) => reading.tell(Event::TurnedAway { address, why }),
         }
     });
+    spawned.map_err(|error| {
+        shared.handshakes.end(handshake);
+        Failure::Busy(format!("no thread for the connection: {error}"))
+    })
 }
 
 /// A connection whose handshake is over.
@@ -65,10 +67,10 @@ struct Incoming {
     life: Life,
 }
 
-fn shake_hands(shared: &Shared, socket: TcpStream) -> Result<Incoming, Failure> {
+fn shake_hands(shared: &Shared, socket: TcpStream, until: Instant) -> Result<Incoming, Failure> {
     let options = &shared.options;
     socket.set_nonblocking(false)?;
-    stream::prepare(&socket, options)?;
+    let socket = Socket::prepare(socket, options, until)?;
     let mut stream = match &options.security {
         Security::Tls(tls) => tls.accept(socket)?,
         Security::PlainOnLoopback | Security::PlainAnywhere => Stream::Plain(socket),
@@ -78,7 +80,7 @@ fn shake_hands(shared: &Shared, socket: TcpStream) -> Result<Incoming, Failure> 
     let agreed = ours.agree(&theirs).and_then(|agreed| Ok((agreed, member(shared, &theirs, &stream)?)));
     let (agreed, link) = agreed.map_err(|refusal| handshake::refuse(&mut stream, refusal))?;
     handshake::send(&mut stream, Kind::Welcome, &ours.encode())?;
-    stream::handshake_time(stream.socket(), None)?;
+    stream.has_begun()?;
     let connection = shared.next_connection();
     link.incoming.begin(connection, stream.ender()?);
     if link.is_over() || shared.is_closed() {
@@ -115,16 +117,19 @@ fn member(shared: &Shared, theirs: &Hello, stream: &Stream) -> Result<Arc<Link>,
 impl Incoming {
     fn read_until_the_end(mut self, shared: &Shared) {
         let link = Arc::clone(&self.link);
-        // An older connection is at its end, and that is told first.
+        // An older connection with this node is at its end, and that is told first.
         let _reading = link.incoming.reading.lock();
         let (connection, agreed, life) = (self.connection, self.agreed, self.life);
-        if link.incoming.is_newest(connection) {
+        if link.incoming.is_newest(connection) && !link.is_over() {
             let (peer, direction) = (link.member.node, Direction::Incoming);
-            shared.handler.event(Event::Began { peer, direction, connection, agreed, life });
-            let why = self.read(shared);
+            let began = Event::Began { peer, direction, connection, agreed, life };
+            let why = match shared.call(|handler| handler.event(began)) {
+                Ok(()) => self.read(shared),
+                Err(panicked) => panicked,
+            };
             link.incoming.end(connection);
             drop(self.stream);
-            shared.handler.event(Event::Ended { peer, direction, connection, why });
+            shared.tell(Event::Ended { peer, direction, connection, why });
         }
     }
 
@@ -148,7 +153,11 @@ impl Incoming {
                     Ok(None) => break,
                     Ok(Some(found)) if found.kind == Kind::Message => {
                         counters.messages_received.fetch_add(1, Ordering::Relaxed);
-                        shared.handler.message(peer, self.connection, found.payload);
+                        let took =
+                            shared.call(|handler| handler.message(peer, self.connection, found.payload));
+                        if let Err(panicked) = took {
+                            return panicked;
+                        }
                     }
                     Ok(Some(found)) if found.kind == Kind::Refusal => {
                         return Failure::RefusedByThem(Refusal::decode(found.payload)).to_string();

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::bell::{Awaited, Woken};
+use super::dial::dial;
 use super::event::{Direction, Event, Failure};
 use super::frame::Kind;
 use super::handshake;
@@ -15,7 +18,7 @@ use super::hello::{Agreed, Hello, Refusal};
 use super::links::{Member, Shared};
 use super::options::Security;
 use super::queue::{ConnectionId, Queue, Room};
-use super::stream::{self, Ender, Stream};
+use super::stream::{Ender, Socket, Stream};
 use crate::protocol::Life;
 
 /// The first pause between two attempts to connect.
@@ -32,11 +35,11 @@ pub(super) struct Link {
 
 /// The incoming connection. A newer one ends the older one: the other node has made it because it knows the older one to
 /// be of no use.
-#[derive(Default)]
 pub(super) struct Entrance {
     newest: Mutex<Option<(ConnectionId, Ender)>>,
-    /// Held by the thread that reads: the next one waits until the end of the older connection was told.
-    pub reading: Mutex<()>,
+    /// Held by the thread that reads: the next one waits until the end of the older connection was told. All links with
+    /// one node have the same, so that this holds from one to the next.
+    pub reading: Arc<Mutex<()>>,
 }
 
 impl Entrance {
@@ -63,12 +66,12 @@ struct Connected {
 }
 
 impl Link {
-    pub(super) fn new(member: Member, room: Room) -> std::io::Result<Link> {
+    pub(super) fn new(member: Member, room: Room, reading: Arc<Mutex<()>>) -> std::io::Result<Link> {
         Ok(Link {
             member,
             queue: Queue::new(room)?,
             outgoing: Mutex::default(),
-            incoming: Entrance::default(),
+            incoming: Entrance { newest: Mutex::default(), reading },
             is_over: AtomicBool::new(false),
         })
     }
@@ -100,15 +103,21 @@ impl Link {
         while !self.is_over() {
             match self.connect(shared) {
                 Ok(connected) => {
-                    (pause, told) = (RECONNECT_FIRST, None);
+                    told = None;
+                    let began = Instant::now();
                     self.write_until_the_end(shared, connected);
+                    // A connection that ends at once is one more attempt.
+                    pause = match began.elapsed() < shared.options.reconnect_max {
+                        true => (pause * 2).min(shared.options.reconnect_max),
+                        false => RECONNECT_FIRST,
+                    };
                 }
                 Err(_) if self.is_over() => return,
                 Err(why) => {
                     if told.as_ref() != Some(&why) {
                         told = Some(why.clone());
                         let (peer, address) = (self.member.node, self.member.address.clone());
-                        shared.handler.event(Event::Failed { peer, address, why });
+                        shared.tell(Event::Failed { peer, address, why });
                     }
                     pause = (pause * 2).min(shared.options.reconnect_max);
                 }
@@ -121,8 +130,8 @@ impl Link {
 
     fn connect(&self, shared: &Shared) -> Result<Connected, Failure> {
         let options = &shared.options;
-        let socket = self.reach(shared)?;
-        stream::prepare(&socket, options)?;
+        let until = Instant::now() + options.handshake_max;
+        let socket = Socket::prepare(self.reach(shared, until)?, options, until)?;
         // From here on, the end of the link ends the handshake.
         let mut stream = match &options.security {
             Security::Tls(tls) => tls.connect(socket, &self.member.name)?,
@@ -143,13 +152,16 @@ impl Link {
         }
     }
 
-    fn reach(&self, shared: &Shared) -> Result<TcpStream, Failure> {
+    /// Connects to the first one of the member's addresses that answers in its share of the time. While a name is looked
+    /// up, the system's own limits hold.
+    fn reach(&self, shared: &Shared, until: Instant) -> Result<TcpStream, Failure> {
         let address = &self.member.address;
         let found =
             address.to_socket_addrs().map_err(|error| Failure::Unreachable(format!("{address}: {error}")))?;
         let found: Vec<SocketAddr> = found.collect();
         let mut why = Failure::Unreachable(format!("{address} is no address"));
-        for address in found {
+        let count = found.len();
+        for (index, address) in found.into_iter().enumerate() {
             if matches!(shared.options.security, Security::PlainOnLoopback) && !address.ip().is_loopback() {
                 why = Failure::Unreachable(format!(
                     "a connection to {address} would be plain; give the node certificates, or allow plain connections \
@@ -157,7 +169,9 @@ impl Link {
                 ));
                 continue;
             }
-            match TcpStream::connect_timeout(&address, shared.options.handshake_max) {
+            let now = Instant::now();
+            let share = until.saturating_duration_since(now) / (count - index) as u32;
+            match dial(address, self.queue.bell(), now + share, || self.is_over()) {
                 Ok(socket) => return Ok(socket),
                 Err(error) => why = Failure::Unreachable(format!("{address}: {error}")),
             }
@@ -171,7 +185,7 @@ impl Link {
         let theirs = handshake::read_hello(stream, Kind::Welcome)?;
         let agreed = ours.agree(&theirs).and_then(|agreed| self.is_the_member(&theirs).map(|()| agreed));
         let agreed = agreed.map_err(|refusal| handshake::refuse(stream, refusal))?;
-        stream::handshake_time(stream.socket(), None)?;
+        stream.has_begun()?;
         Ok((agreed, theirs.life))
     }
 
@@ -191,27 +205,29 @@ impl Link {
         let (peer, direction, connection) = (self.member.node, Direction::Outgoing, shared.next_connection());
         // Messages may be sent as soon as the beginning is told, and none may any more once the end is.
         self.queue.open(connection);
-        shared.handler.event(Event::Began { peer, direction, connection, agreed, life });
-        let why = self.write(shared, &mut stream).to_string();
+        let began = Event::Began { peer, direction, connection, agreed, life };
+        let why = match shared.call(|handler| handler.event(began)) {
+            Ok(()) => self.write(shared, &mut stream).to_string(),
+            Err(panicked) => panicked,
+        };
         self.queue.close();
         *self.outgoing.lock() = None;
         drop(stream);
-        shared.handler.event(Event::Ended { peer, direction, connection, why });
+        shared.tell(Event::Ended { peer, direction, connection, why });
     }
 
-    /// Writes all that is queued, by one write each time, until the connection ends.
+    /// Writes what is queued, until the connection ends.
     fn write(&self, shared: &Shared, stream: &mut Stream) -> std::io::Error {
-        use std::os::fd::AsFd;
-        let (mut bytes, mut written) = (Vec::new(), 0);
+        let mut bytes = Vec::new();
         loop {
             if self.is_over() {
                 return std::io::Error::other("this node has ended it");
             }
             bytes.clear();
-            let messages = self.queue.take(&mut bytes, std::mem::take(&mut written));
+            let messages = self.queue.take(&mut bytes);
             if bytes.is_empty() {
-                let woken = self.queue.bell().sleep(Some(stream.socket().as_fd()), None);
-                if woken == super::bell::Woken::Socket
+                let woken = self.queue.bell().sleep(Some(Awaited::Bytes(stream.socket().as_fd())), None);
+                if woken == Woken::Socket
                     && let Err(error) = stream.check()
                 {
                     return error;
@@ -221,10 +237,9 @@ impl Link {
             if let Err(error) = stream.write_all(&bytes).and_then(|()| stream.flush()) {
                 return error;
             }
-            written = bytes.len();
             let counters = &shared.counters;
             counters.messages_sent.fetch_add(messages, Ordering::Relaxed);
-            counters.bytes_sent.fetch_add(written as u64, Ordering::Relaxed);
+            counters.bytes_sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             counters.writes.fetch_add(1, Ordering::Relaxed);
         }
     }

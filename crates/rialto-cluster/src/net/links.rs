@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::{fmt, io};
 
@@ -11,12 +13,15 @@ use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::counters::{Counters, Counts};
-use super::event::Handler;
+use super::event::{Event, Handler};
+use super::handshakes::Handshakes;
 use super::hello::Hello;
 use super::incoming;
+use super::lanes::Class;
 use super::link::Link;
 use super::options::{Options, OptionsError};
-use super::queue::{Class, ConnectionId, Room, SendError};
+use super::queue::{ConnectionId, SendError};
+use super::thread::LinksId;
 use super::turn::Turn;
 use crate::protocol::NodeId;
 
@@ -34,8 +39,8 @@ pub struct Member {
 /// The connections of a node with all others: for each of them one that this node writes to and one that it reads, that is
 /// `2(n - 1)` in a cluster of `n` nodes.
 ///
-/// Dropping it ends all connections, and waits for their threads; a call of the handler is waited for. Therefore a handler
-/// that keeps the links alive keeps them open.
+/// Dropping it ends all connections and handshakes at once, and waits for their threads; a call of the handler is waited
+/// for. A call of the handler that itself drops it waits for nothing. A handler that keeps the links alive keeps them open.
 pub struct Links {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -48,10 +53,14 @@ pub struct Links {
 /// What the threads share.
 pub(super) struct Shared {
     pub options: Options,
-    pub handler: Arc<dyn Handler>,
     pub counters: Counters,
-    pub handshakes: AtomicUsize,
+    pub handshakes: Handshakes,
+    id: LinksId,
+    handler: Arc<dyn Handler>,
     links: RwLock<BTreeMap<NodeId, Arc<Link>>>,
+    /// What the reader of each node's connection holds ([`Entrance`](super::link::Entrance)), also while the node is no
+    /// member.
+    readings: Mutex<BTreeMap<NodeId, Arc<Mutex<()>>>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     connections: AtomicU64,
     is_closed: AtomicBool,
@@ -101,16 +110,21 @@ impl Links {
         let (listener, address, bell) = listen().map_err(|error| OpenError::Listen { address, error })?;
         let shared = Arc::new(Shared {
             options,
-            handler,
             counters: Counters::default(),
-            handshakes: AtomicUsize::new(0),
+            handshakes: Handshakes::default(),
+            id: LinksId::next(),
+            handler,
             links: RwLock::default(),
+            readings: Mutex::default(),
             readers: Mutex::default(),
             connections: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
         let (accepting, ringing) = (Arc::clone(&shared), Arc::clone(&bell));
-        let acceptor = spawn("accept", move || incoming::accept(&accepting, &listener, &ringing));
+        let acceptor = shared
+            .id
+            .spawn("accept", move || incoming::accept(&accepting, &listener, &ringing))
+            .map_err(|error| OpenError::Listen { address, error })?;
         Ok(Links { shared, address, bell, acceptor: Some(acceptor), writers: Mutex::default() })
     }
 
@@ -123,38 +137,32 @@ impl Links {
     /// links with new ones begin. This node's own entry is passed over.
     ///
     /// # Errors
-    /// If the process has no file handle left; the members are then as they were, or some of the new ones are there.
+    /// If the process has no file handle or no thread left; the members are then as they were.
     pub fn set_members(&self, members: &[Member]) -> io::Result<()> {
         let options = &self.shared.options;
-        let room = Room {
-            work: options.work_room,
-            protocol: options.protocol_room,
-            message_max: options.message_max,
-        };
-        let others = members.iter().filter(|member| member.node != options.node);
         // Held to the end, so that two calls do not mix.
         let mut writers = self.writers.lock();
+        let stays = |link: &Link| members.contains(&link.member);
+        // What may fail comes first. The threads of new links wait until the earlier links are over.
+        let mut new: BTreeMap<NodeId, Beginning> = BTreeMap::new();
+        for member in members.iter().filter(|member| member.node != options.node) {
+            let is_there = self.shared.link(member.node).is_some_and(|link| stays(&link));
+            if !is_there && !new.contains_key(&member.node) {
+                new.insert(member.node, self.shared.begin(member.clone())?);
+            }
+        }
         let mut links = self.shared.links.write();
         links.retain(|_, link| {
-            let stays = members.contains(&link.member);
+            let stays = stays(link);
             if !stays {
                 link.end();
             }
             stays
         });
-        for member in others {
-            if links.contains_key(&member.node) {
-                continue;
-            }
-            let link = Arc::new(Link::new(member.clone(), room)?);
-            links.insert(member.node, Arc::clone(&link));
-            // The end of an earlier link with the same node is told before this one begins.
-            let (earlier, shared) = (writers.remove(&member.node), Arc::clone(&self.shared));
-            let run = move || {
-                earlier.map(JoinHandle::join);
-                link.run(&shared);
-            };
-            writers.insert(member.node, spawn("link", run));
+        for (node, Beginning { link, thread, earlier }) in new {
+            links.insert(node, link);
+            // It waits for that, and for nothing else.
+            let _ = earlier.send(writers.insert(node, thread));
         }
         Ok(())
     }
@@ -194,8 +202,13 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.bell.ring();
+        self.shared.handshakes.close();
         for link in self.shared.links.read().values() {
             link.end();
+        }
+        // One of the threads cannot wait for itself, nor for another one that waits for it.
+        if self.shared.id.is_on_own_thread() {
+            return;
         }
         // A thread that has panicked has said so.
         if let Some(acceptor) = self.acceptor.take() {
@@ -209,6 +222,13 @@ impl Drop for Links {
             let _ = reader.join();
         }
     }
+}
+
+/// A link with a new member, whose thread waits for the one of an earlier link with the same node.
+struct Beginning {
+    link: Arc<Link>,
+    thread: JoinHandle<()>,
+    earlier: mpsc::Sender<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -244,14 +264,46 @@ impl Shared {
         sent
     }
 
-    pub(super) fn spawn_reader(&self, run: impl FnOnce() + Send + 'static) {
+    /// Calls the handler.
+    ///
+    /// # Errors
+    /// The call has panicked: what it has said.
+    pub(super) fn call(&self, call: impl FnOnce(&dyn Handler)) -> Result<(), String> {
+        catch_unwind(AssertUnwindSafe(|| call(&*self.handler))).map_err(|panic| {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            format!("this node's handler has panicked: {}", text.unwrap_or("without a word"))
+        })
+    }
+
+    /// Tells the handler something after which no more is told of the connection.
+    pub(super) fn tell(&self, event: Event) {
+        // A panic has said so, and there is no connection left that it could end.
+        let _ = self.call(|handler| handler.event(event));
+    }
+
+    fn begin(self: &Arc<Shared>, member: Member) -> io::Result<Beginning> {
+        let reading = match rialto::fault_injection::is_on("newer-links-begin-beside-older-ends") {
+            true => Arc::default(),
+            false => Arc::clone(self.readings.lock().entry(member.node).or_default()),
+        };
+        let link = Arc::new(Link::new(member, self.options.room(), reading)?);
+        let (earlier, waits) = mpsc::channel::<Option<JoinHandle<()>>>();
+        let (running, shared) = (Arc::clone(&link), Arc::clone(self));
+        let thread = self.id.spawn("link", move || {
+            // Without an answer the link does not begin.
+            let Ok(earlier) = waits.recv() else { return };
+            // The end of an earlier link with the same node is told before this one begins.
+            earlier.map(JoinHandle::join);
+            running.run(&shared);
+        })?;
+        Ok(Beginning { link, thread, earlier })
+    }
+
+    pub(super) fn spawn_reader(&self, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut readers = self.readers.lock();
         readers.retain(|reader| !reader.is_finished());
-        readers.push(spawn("read", run));
+        readers.push(self.id.spawn("read", run)?);
+        Ok(())
     }
-}
-
-fn spawn(what: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    let thread = std::thread::Builder::new().name(format!("rialto-{what}"));
-    thread.spawn(run).expect("a thread for a connection")
 }

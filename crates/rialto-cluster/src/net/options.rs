@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::hello::{Versions, is_a_name};
+use super::lanes::{Class, PerClass};
+use super::queue::Room;
 use super::tls::Tls;
 use crate::protocol::{Life, NodeId};
 
@@ -50,12 +52,14 @@ pub struct Options {
     pub nagle: Nagle,
     /// The longest message, in bytes.
     pub message_max: usize,
-    /// Room for messages of [`Class::Work`](super::Class::Work) to one node, in bytes. One message of the greatest length fits.
-    pub work_room: usize,
-    /// Room beside it that only messages of [`Class::Protocol`](super::Class::Protocol) take, in bytes. One message of
-    /// the greatest length fits.
+    /// Room for messages of [`Class::Protocol`](super::Class::Protocol) to one node, in bytes. Each class has room of its
+    /// own, in which one message of the greatest length fits.
     pub protocol_room: usize,
-    /// The most time that a read or a write of the handshake waits.
+    /// The same for messages of [`Class::Work`](super::Class::Work).
+    pub work_room: usize,
+    /// The same for messages of [`Class::Blocks`](super::Class::Blocks).
+    pub blocks_room: usize,
+    /// The most time that a handshake takes, from its first packet on.
     pub handshake_max: Duration,
     /// The longest pause between two attempts to connect.
     pub reconnect_max: Duration,
@@ -64,8 +68,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Options for a node, with the usual limits: messages of 4 MiB, room for 16 MiB of work and 8 MiB of the protocol's to
-    /// each node, 5 s for a handshake, 1 s between attempts to connect, 10 s of silence.
+    /// Options for a node, with the usual limits: messages of 4 MiB, room for 8 MiB of the protocol's, 16 MiB of work and
+    /// 16 MiB of blocks to each node, 5 s for a handshake, 1 s between attempts to connect, 10 s of silence.
     pub fn new(cluster: u128, node: NodeId, name: &str, listen: SocketAddr, security: Security) -> Options {
         Options {
             cluster,
@@ -77,12 +81,25 @@ impl Options {
             security,
             nagle: Nagle::Off,
             message_max: 4 << 20,
-            work_room: 16 << 20,
             protocol_room: 8 << 20,
+            work_room: 16 << 20,
+            blocks_room: 16 << 20,
             handshake_max: Duration::from_secs(5),
             reconnect_max: Duration::from_secs(1),
             silence_max: Duration::from_secs(10),
         }
+    }
+
+    pub(super) fn room(&self) -> Room {
+        let mut classes = PerClass::default();
+        for (class, bytes) in [
+            (Class::Protocol, self.protocol_room),
+            (Class::Work, self.work_room),
+            (Class::Blocks, self.blocks_room),
+        ] {
+            classes[class.index()] = bytes;
+        }
+        Room { classes, message_max: self.message_max }
     }
 
     pub(super) fn check(&self) -> Result<(), OptionsError> {
@@ -94,7 +111,8 @@ impl Options {
         if self.versions.oldest > self.versions.newest {
             return wrong(format!("{:?} are no versions", self.versions));
         }
-        if self.message_max == 0 || self.work_room < longest || self.protocol_room < longest {
+        let rooms = [self.protocol_room, self.work_room, self.blocks_room];
+        if self.message_max == 0 || rooms.iter().any(|&room| room < longest) {
             return wrong(format!(
                 "a message of {} bytes does not fit into the room for it",
                 self.message_max

@@ -1,12 +1,13 @@
 //! What is to be written to one node: a bounded queue that never blocks a sender.
 //!
 //! Invariants:
-//! 1. Messages are written in the order in which they were queued, each at most once.
+//! 1. Messages of a class are written in the order in which they were queued, each at most once. In which order the
+//!    classes are written is said in `lanes.rs`.
 //! 2. A message belongs to the connection that was there when it was admitted. When that connection ends, the message is
 //!    dropped with it, and the node is told of the end. It is never written to a later connection: there, messages
 //!    that came before it would be missing.
-//! 3. Bytes that are admitted and not yet written are at most `work_room + protocol_room`; those of [`Class::Work`] are
-//!    refused from `work_room` on. Therefore a message of the protocol has room however much work there is.
+//! 3. Each class has room of its own: bytes that are admitted and not yet written. Therefore a message of one class finds
+//!    room however many messages of another one wait.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,16 +15,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::bell::Bell;
 use super::counters::Counters;
-use super::frame::{self, Kind};
-
-/// What a message is for, and therefore how much room it may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Requests, answers, blocks of the log: their senders have a way to wait.
-    Work,
-    /// Votes, decisions, promises: room is reserved for them.
-    Protocol,
-}
+use super::frame;
+use super::lanes::{Class, Lanes, PerClass};
 
 /// The number of a connection: a node gives each connection another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,8 +51,7 @@ impl std::error::Error for SendError {}
 /// How much a queue holds, in bytes with their frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    pub work: usize,
-    pub protocol: usize,
+    pub classes: PerClass,
     pub message_max: usize,
 }
 
@@ -73,11 +65,11 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     connection: Option<ConnectionId>,
-    /// What is to be written.
-    bytes: Vec<u8>,
-    messages: u64,
+    lanes: Lanes,
     /// Bytes that are admitted and not yet written: here, in turns that have not ended, or being written.
-    admitted: usize,
+    admitted: PerClass,
+    /// Bytes that are being written.
+    being_written: PerClass,
     /// The writer waits for the bell.
     sleeps: bool,
 }
@@ -96,14 +88,15 @@ impl Queue {
         self.state.lock().admit(self.room, class, payload)
     }
 
-    /// Queues frames that were admitted for a connection. If it has ended, they are dropped.
-    pub(super) fn append(&self, connection: ConnectionId, frames: &[u8], messages: u64, counters: &Counters) {
+    /// Queues messages that were admitted for a connection, and leaves none of them in their lanes. If the connection has
+    /// ended, they are dropped.
+    pub(super) fn append(&self, connection: ConnectionId, messages: &mut Lanes, counters: &Counters) {
         let mut state = self.state.lock();
         if state.connection != Some(connection) {
+            messages.clear();
             return;
         }
-        state.bytes.extend_from_slice(frames);
-        state.messages += messages;
+        state.lanes.append(messages);
         self.wake(state, counters);
     }
 
@@ -111,8 +104,7 @@ impl Queue {
     pub(super) fn send(&self, class: Class, payload: &[u8], counters: &Counters) -> Result<(), SendError> {
         let mut state = self.state.lock();
         state.admit(self.room, class, payload.len())?;
-        frame::append(&mut state.bytes, Kind::Message, payload);
-        state.messages += 1;
+        state.lanes.push(class, payload);
         self.wake(state, counters);
         Ok(())
     }
@@ -137,21 +129,24 @@ impl Queue {
         let mut state = self.state.lock();
         state.connection = None;
         if !rialto::fault_injection::is_on("messages-outlive-their-connection") {
-            state.bytes.clear();
+            state.lanes.clear();
         }
-        state.messages = 0;
-        state.admitted = state.bytes.len();
+        state.admitted = state.lanes.bytes();
+        state.being_written = PerClass::default();
     }
 
-    /// Takes all that is queued into an empty buffer, and gives the number of messages; if nothing is queued, the next
-    /// message rings the bell. `written` bytes of earlier ones are written and make room.
-    pub(super) fn take(&self, into: &mut Vec<u8>, written: usize) -> u64 {
-        debug_assert!(into.is_empty());
-        let mut state = self.state.lock();
-        state.admitted -= written;
-        std::mem::swap(&mut state.bytes, into);
+    /// Takes what goes by the next write into an empty buffer, and gives the number of messages; if nothing is queued, the
+    /// next message rings the bell. What was taken before is written and makes room.
+    pub(super) fn take(&self, into: &mut Vec<u8>) -> u64 {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for (admitted, written) in state.admitted.iter_mut().zip(state.being_written) {
+            *admitted -= written;
+        }
+        let taken = state.lanes.take(into);
+        state.being_written = taken.bytes;
         state.sleeps = into.is_empty();
-        std::mem::take(&mut state.messages)
+        taken.messages
     }
 }
 
@@ -160,16 +155,17 @@ impl State {
         if payload > room.message_max {
             return Err(SendError::TooLong);
         }
-        let bytes_max = match class {
-            Class::Work if !rialto::fault_injection::is_on("no-reserved-room") => room.work,
-            Class::Work | Class::Protocol => room.work + room.protocol,
-        };
         let connection = self.connection.ok_or(SendError::NotConnected)?;
-        let admitted = self.admitted + frame::HEADER + payload;
-        if admitted > bytes_max {
+        let frame = frame::HEADER + payload;
+        let has_room = if rialto::fault_injection::is_on("no-reserved-room") {
+            self.admitted.iter().sum::<usize>() + frame <= room.classes.iter().sum()
+        } else {
+            self.admitted[class.index()] + frame <= room.classes[class.index()]
+        };
+        if !has_room {
             return Err(SendError::Full);
         }
-        self.admitted = admitted;
+        self.admitted[class.index()] += frame;
         Ok(connection)
     }
 }

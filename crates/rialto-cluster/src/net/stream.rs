@@ -1,8 +1,8 @@
 //! The bytes of one connection, plain or encrypted, by blocking reads and writes.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -11,17 +11,21 @@ use super::options::{Nagle, Options};
 
 /// A connection.
 pub(super) enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     /// This node has connected.
-    Connected(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Connected(Box<StreamOwned<ClientConnection, Socket>>),
     /// The other node has connected.
-    Accepted(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Accepted(Box<StreamOwned<ServerConnection, Socket>>),
 }
 
 /// A handle that ends a connection from another thread.
 pub(super) struct Ender(TcpStream);
 
 impl Ender {
+    pub(super) fn of(socket: &TcpStream) -> io::Result<Ender> {
+        Ok(Ender(socket.try_clone()?))
+    }
+
     /// Ends the connection, both ways: blocked reads and writes return.
     pub(super) fn end(&self) {
         // It fails only if the connection has ended already.
@@ -29,37 +33,92 @@ impl Ender {
     }
 }
 
-/// Sets what every connection has: it finds out within a time that the other machine is gone, and the handshake is over
-/// within a time.
-pub(super) fn prepare(socket: &TcpStream, options: &Options) -> io::Result<()> {
-    socket.set_nodelay(options.nagle == Nagle::Off)?;
-    let silence_ms = u32::try_from(options.silence_max.as_millis()).unwrap_or(u32::MAX);
-    rustix::net::sockopt::set_tcp_user_timeout(socket, silence_ms)?;
-    rustix::net::sockopt::set_socket_keepalive(socket, true)?;
-    // One probe after half of the time, in whole seconds; the user time-out then ends it.
-    let probe = Duration::from_secs((options.silence_max.as_secs() / 2).max(1));
-    rustix::net::sockopt::set_tcp_keepidle(socket, probe)?;
-    rustix::net::sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;
-    handshake_time(socket, Some(options.handshake_max))
+/// A socket whose reads and writes end at an instant, until the handshake is over. Each of them alone, and all together:
+/// a machine that sends a byte now and then gains no time.
+pub(super) struct Socket {
+    socket: TcpStream,
+    until: Option<Instant>,
 }
 
-/// The most time of one read or write: that of the handshake, or none.
-pub(super) fn handshake_time(socket: &TcpStream, time: Option<Duration>) -> io::Result<()> {
-    socket.set_read_timeout(time)?;
-    socket.set_write_timeout(time)
+impl Socket {
+    /// Sets what every connection has: it finds out within a time that the other machine is gone. The handshake is over
+    /// at an instant.
+    pub(super) fn prepare(socket: TcpStream, options: &Options, until: Instant) -> io::Result<Socket> {
+        socket.set_nodelay(options.nagle == Nagle::Off)?;
+        let silence_ms = u32::try_from(options.silence_max.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(&socket, silence_ms)?;
+        rustix::net::sockopt::set_socket_keepalive(&socket, true)?;
+        // One probe after half of the time, in whole seconds; the user time-out then ends it.
+        let probe = Duration::from_secs((options.silence_max.as_secs() / 2).max(1));
+        rustix::net::sockopt::set_tcp_keepidle(&socket, probe)?;
+        rustix::net::sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(1))?;
+        Ok(Socket { socket, until: Some(until) })
+    }
+
+    /// What is left of the handshake's time.
+    fn left(until: Instant) -> io::Result<Duration> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    /// A read or write that has waited for all the time that was left.
+    fn in_time(&self, done: io::Result<usize>) -> io::Result<usize> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.until.is_some() => {
+                Err(ErrorKind::TimedOut.into())
+            }
+            done => done,
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            self.socket.set_read_timeout(Some(Socket::left(until)?))?;
+        }
+        let read = self.socket.read(bytes);
+        self.in_time(read)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            self.socket.set_write_timeout(Some(Socket::left(until)?))?;
+        }
+        let written = self.socket.write(bytes);
+        self.in_time(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 impl Stream {
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
-            Stream::Plain(socket) => socket,
-            Stream::Connected(tls) => &tls.sock,
-            Stream::Accepted(tls) => &tls.sock,
+            Stream::Plain(socket) => &socket.socket,
+            Stream::Connected(tls) => &tls.sock.socket,
+            Stream::Accepted(tls) => &tls.sock.socket,
         }
     }
 
+    /// The handshake is over: reads and writes wait for as long as it takes.
+    pub(super) fn has_begun(&mut self) -> io::Result<()> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Connected(tls) => &mut tls.sock,
+            Stream::Accepted(tls) => &mut tls.sock,
+        };
+        socket.until = None;
+        socket.socket.set_read_timeout(None)?;
+        socket.socket.set_write_timeout(None)
+    }
+
     pub(super) fn ender(&self) -> io::Result<Ender> {
-        Ok(Ender(self.socket().try_clone()?))
+        Ender::of(self.socket())
     }
 
     /// The certificate that the other node has shown, once the handshake is over.

@@ -4,7 +4,6 @@
 //! connection one of the cluster. Each is made for its node's name. The connecting node compares the name of the node
 //! that it means to reach; the other node compares the name that the hello says.
 
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -15,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use super::stream::Stream;
+use super::stream::{Socket, Stream};
 
 /// A node's certificates.
 #[derive(Clone)]
@@ -86,7 +85,7 @@ impl Tls {
     }
 
     /// Encrypts a connection that this node has made to the node of a name.
-    pub(super) fn connect(&self, socket: TcpStream, name: &str) -> io::Result<Stream> {
+    pub(super) fn connect(&self, socket: Socket, name: &str) -> io::Result<Stream> {
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let mut connection =
             ClientConnection::new(Arc::clone(&self.connecting), name).map_err(io::Error::other)?;
@@ -96,7 +95,7 @@ impl Tls {
     }
 
     /// Encrypts a connection that another node has made.
-    pub(super) fn accept(&self, socket: TcpStream) -> io::Result<Stream> {
+    pub(super) fn accept(&self, socket: Socket) -> io::Result<Stream> {
         let connection = ServerConnection::new(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
         Ok(Stream::Accepted(Box::new(StreamOwned::new(connection, socket))))
     }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::frame::{self, Kind};
+use super::lanes::{Class, Lanes};
 use super::link::Link;
 use super::links::Shared;
-use super::queue::{Class, ConnectionId, SendError};
+use super::queue::{ConnectionId, SendError};
 use crate::protocol::NodeId;
 
 /// The messages of one step of a node. They are gathered, and queued when the turn ends ([`Turn::end`], or when it is
-/// dropped): all that goes to one node is queued at once, and therefore goes by one write and wakes its writer once. A
-/// turn that is used again keeps its buffers, so that it allocates nothing.
+/// dropped): all that goes to one node is queued at once, and therefore goes by one write (if it is no more than a write
+/// takes) and wakes its writer once. A turn that is used again keeps its buffers, so that it allocates nothing.
 pub struct Turn<'a> {
     shared: &'a Shared,
     parts: Vec<Part>,
@@ -20,8 +20,7 @@ pub struct Turn<'a> {
 struct Part {
     link: Arc<Link>,
     connection: ConnectionId,
-    frames: Vec<u8>,
-    messages: u64,
+    messages: Lanes,
 }
 
 impl<'a> Turn<'a> {
@@ -38,17 +37,16 @@ impl<'a> Turn<'a> {
         let connection = self.shared.counted(link.queue.admit(class, payload.len()))?;
         let known = self.parts.iter().position(|part| Arc::ptr_eq(&part.link, &link));
         let index = known.unwrap_or_else(|| {
-            self.parts.push(Part { link, connection, frames: Vec::new(), messages: 0 });
+            self.parts.push(Part { link, connection, messages: Lanes::default() });
             self.parts.len() - 1
         });
         let part = &mut self.parts[index];
         if part.connection != connection {
             // What was gathered for a connection that has ended is lost with it.
-            part.frames.clear();
-            (part.connection, part.messages) = (connection, 0);
+            part.messages.clear();
+            part.connection = connection;
         }
-        frame::append(&mut part.frames, Kind::Message, payload);
-        part.messages += 1;
+        part.messages.push(class, payload);
         Ok(())
     }
 
@@ -56,10 +54,8 @@ impl<'a> Turn<'a> {
     pub fn end(&mut self) {
         // A link that is over has another one in its place, or none.
         self.parts.retain(|part| !part.link.is_over());
-        for part in self.parts.iter_mut().filter(|part| part.messages > 0) {
-            part.link.queue.append(part.connection, &part.frames, part.messages, &self.shared.counters);
-            part.frames.clear();
-            part.messages = 0;
+        for part in self.parts.iter_mut().filter(|part| !part.messages.is_empty()) {
+            part.link.queue.append(part.connection, &mut part.messages, &self.shared.counters);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ pub struct Proxy {
 }
 
 struct Shared {
+    server: Mutex<SocketAddr>,
+    /// How often connections were frozen.
+    freezes: AtomicU64,
     passes: Mutex<Passes>,
     sockets: Mutex<Vec<TcpStream>>,
     is_closed: AtomicBool,
@@ -39,6 +42,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
+            server: Mutex::new(server),
+            freezes: AtomicU64::new(0),
             passes: Mutex::new(Passes::Both),
             sockets: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -50,7 +55,7 @@ impl Proxy {
                     return;
                 }
                 let Ok(client) = client else { continue };
-                taking.connect(client, server);
+                taking.connect(client);
             }
         });
         Proxy { address, shared }
@@ -59,6 +64,17 @@ impl Proxy {
     /// Where it takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// From now on, new connections go to another address.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().expect("no panic") = server;
+    }
+
+    /// From now on, nothing goes by the connections that there are, and they do not end, as if a link was cut. New ones
+    /// are not concerned.
+    pub fn freeze(&self) {
+        self.shared.freezes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// From now on, what it lets through.
@@ -80,25 +96,28 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    fn connect(self: &Arc<Shared>, client: TcpStream, server: SocketAddr) {
+    fn connect(self: &Arc<Shared>, client: TcpStream) {
         if *self.passes.lock().expect("no panic") == Passes::Cut {
             return;
         }
+        let (server, freezes) = (*self.server.lock().expect("no panic"), self.freezes.load(Ordering::SeqCst));
         let Ok(server) = TcpStream::connect(server) else { return };
         for (from, to, way) in [(&client, &server, Way::ToServer), (&server, &client, Way::ToClient)] {
             let (from, to) = (from.try_clone().expect("a handle"), to.try_clone().expect("a handle"));
             self.sockets.lock().expect("no panic").push(from.try_clone().expect("a handle"));
             let shared = Arc::clone(self);
-            std::thread::spawn(move || shared.copy(from, to, way));
+            std::thread::spawn(move || shared.copy(from, to, way, freezes));
         }
     }
 
-    fn copy(&self, mut from: TcpStream, mut to: TcpStream, way: Way) {
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, way: Way, freezes: u64) {
         let mut bytes = vec![0; 16 << 10];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             let passes = loop {
                 match *self.passes.lock().expect("no panic") {
+                    Passes::Cut => break Passes::Cut,
                     Passes::Stalled => {}
+                    _ if self.freezes.load(Ordering::SeqCst) > freezes => {}
                     passes => break passes,
                 }
                 std::thread::sleep(Duration::from_millis(1));

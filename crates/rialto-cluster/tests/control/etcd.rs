@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rialto_cluster::control::{ControlError, ControlStore, EtcdOptions, EtcdStore, EtcdTls, Swapped};
+use rialto_cluster::control::{
+    Changed, ControlError, ControlStore, EtcdOptions, EtcdStore, EtcdTls, Swapped, VALUE_MAX,
+};
+use rialto_cluster::protocol::replication::StoreIdentity;
 
-use crate::conformance::{all, done, value};
+use crate::conformance::{all, done, identity, patience, value};
 use crate::etcd_process::{Certificates, Etcd, is_installed, patiently};
 use crate::proxy::{Passes, Proxy};
 
@@ -37,11 +40,13 @@ fn it_does_what_every_control_store_does() {
     all(&clients.iter().map(|client| client as &dyn ControlStore).collect::<Vec<_>>());
 
     // Clusters with other prefixes have other keys.
-    let options = EtcdOptions { prefix: "rialto/test/list/".to_owned(), ..etcd.options(None) };
-    let inside = EtcdStore::connect(options).expect("etcd answers");
-    assert_eq!(value(&inside, "one"), None);
-    assert_eq!(value(&inside, "a/1"), value(&clients[0], "list/a/1"));
-    assert!(value(&inside, "a/1").is_some());
+    let options = EtcdOptions { prefix: "rialto/".to_owned(), ..etcd.options(None) };
+    let other = EtcdStore::connect(options).expect("etcd answers");
+    assert!(value(&clients[0], "one").is_some());
+    assert_eq!(value(&other, "one"), None);
+    let listed = other.list("").expect("etcd answers");
+    assert_eq!((listed.store, listed.keys), (None, Vec::new()));
+    assert_ne!(identity(&other), identity(&clients[0]));
 }
 
 #[test]
@@ -59,7 +64,7 @@ fn what_was_done_is_there_after_etcd_was_killed_and_started_again() {
     etcd.start_member(0);
     // The client that was there before connects again by itself.
     assert_eq!(
-        patiently("etcd answers again", || store.get("key").ok()).map(|found| found.revision),
+        patiently("etcd answers again", || store.get("key").ok()).value.map(|found| found.revision),
         Some(first)
     );
     let second = done(&store, "key", Some(first), b"2");
@@ -75,13 +80,14 @@ fn a_stopped_etcd_is_unavailable_within_the_time_of_a_call() {
     let patient = etcd.client();
     let store =
         EtcdStore::connect(EtcdOptions { call_max: CALL_MAX, ..etcd.options(None) }).expect("etcd answers");
-    let first = done(&store, "key", None, b"1");
+    let (now, first) = (identity(&store), done(&store, "key", None, b"1"));
     etcd.signal(0, "STOP");
-    for what in ["swap", "get", "list"] {
+    for what in ["swap", "get", "list", "watch"] {
         let began = Instant::now();
         let told = match what {
-            "swap" => unavailable(store.swap("key", Some(first), b"2")),
+            "swap" => unavailable(store.swap(now, "key", Some(first), b"2")),
             "get" => unavailable(store.get("key")),
+            "watch" => unavailable(store.changed_since("", first, Duration::ZERO)),
             _ => unavailable(store.list("")),
         };
         assert!(told.contains(&etcd.endpoint(0)) && told.contains("has not answered"), "{what}: {told}");
@@ -109,7 +115,8 @@ fn of_three_members_one_may_be_killed_or_stopped() {
     drop(etcd.client());
     let options = EtcdOptions { call_max: Duration::from_secs(3), ..etcd.options(None) };
     let store = patiently("etcd answers", || EtcdStore::connect(options.clone()).ok());
-    let mut revision = patiently("the members agree", || match store.swap("key", None, b"0") {
+    let now = patiently("the members agree", || store.identify(StoreIdentity::draw()).ok());
+    let mut revision = patiently("the members agree", || match store.swap(now, "key", None, b"0") {
         Ok(Swapped::Done(revision)) => Some(revision),
         _ => value(&store, "key").map(|(_, revision)| revision),
     });
@@ -121,10 +128,10 @@ fn of_three_members_one_may_be_killed_or_stopped() {
         }
         // A read shows what became of a swap whose outcome is unknown.
         revision =
-            patiently("the others go on", || match store.swap("key", Some(revision), &[index as u8]) {
+            patiently("the others go on", || match store.swap(now, "key", Some(revision), &[index as u8]) {
                 Ok(Swapped::Done(done)) => Some(done),
                 _ => {
-                    let found = store.get("key").ok()??;
+                    let found = store.get("key").ok()?.value?;
                     (found.value == [index as u8]).then_some(found.revision)
                 }
             });
@@ -138,7 +145,7 @@ fn of_three_members_one_may_be_killed_or_stopped() {
         let options = EtcdOptions { endpoints: vec![etcd.endpoint(index)], ..etcd.options(None) };
         let alone = patiently("the member is back", || EtcdStore::connect(options.clone()).ok());
         let found = patiently("the member reads", || alone.get("key").ok());
-        assert_eq!(found.map(|found| found.revision), Some(revision));
+        assert_eq!(found.value.map(|found| found.revision), Some(revision));
     }
 
     // One that is alone does not answer for all.
@@ -147,7 +154,7 @@ fn of_three_members_one_may_be_killed_or_stopped() {
     let options = EtcdOptions { call_max: CALL_MAX, ..etcd.options(None) };
     let short = patiently("one member answers", || EtcdStore::connect(options.clone()).ok());
     unavailable(short.get("key"));
-    unavailable(short.swap("key", Some(revision), b"alone"));
+    unavailable(short.swap(now, "key", Some(revision), b"alone"));
 }
 
 /// The answer of the first endpoint is lost, after the swap was done; the second one then says that the key has changed.
@@ -164,16 +171,110 @@ fn a_swap_is_not_lost_to_itself() {
     let endpoints = vec![proxy.address().to_string(), etcd.endpoint(0)];
     let options = EtcdOptions { endpoints, call_max: Duration::from_secs(4), ..etcd.options(None) };
     let store = EtcdStore::connect(options).expect("etcd answers");
-    let first = done(&store, "key", None, b"1");
+    let (now, first) = (identity(&store), done(&store, "key", None, b"1"));
     proxy.pass(Passes::ToServer);
-    let told = unavailable(store.swap("key", Some(first), b"2"));
-    assert!(told.contains("perhaps by the same request"), "{told}");
+    let told = unavailable(store.swap(now, "key", Some(first), b"2"));
+    assert!(told.contains("perhaps by or after the same request"), "{told}");
     let (kept, second) = value(&patient, "key").expect("a value");
     assert_eq!(kept, b"2");
 
     // The endpoint that answers is asked first from now on.
     assert_eq!(value(&store, "key"), Some((kept, second)));
     done(&store, "key", Some(second), b"3");
+}
+
+/// The connection leads to another etcd, which has the same identity in it, as after a restoration without a renewal. The
+/// swap is done there, and the answer says that it is another etcd: that is no refusal. Reads are refused.
+#[test]
+fn a_swap_that_was_sent_is_not_refused_whatever_the_answer_is() {
+    if !is_installed() {
+        return;
+    }
+    let (one, two) = (Etcd::start(1), Etcd::start(1));
+    let address = |etcd: &Etcd| etcd.endpoint(0).replace("http://", "").parse().expect("an address");
+    let (patient, other) = (one.client(), two.client());
+    let now = identity(&patient);
+    assert_eq!(other.identify(now), Ok(now));
+    let proxy = Proxy::before(address(&one));
+    let options = EtcdOptions { endpoints: vec![proxy.address().to_string()], ..one.options(None) };
+    let store = EtcdStore::connect(options).expect("etcd answers");
+    proxy.lead_to(address(&two));
+    proxy.pass(Passes::Cut);
+    proxy.pass(Passes::Both);
+    let told = patiently("the other etcd does it", || {
+        let told = unavailable(store.swap(now, "key", None, b"done"));
+        value(&other, "key").map(|_| told)
+    });
+    assert_eq!(value(&patient, "key"), None);
+    println!("{told}");
+    unavailable(store.identify(now));
+    unavailable(store.renew_identity(now, StoreIdentity::draw()));
+    let refused = store.get("key");
+    assert!(matches!(&refused, Err(ControlError::Refused(what)) if what.contains("one etcd")), "{refused:?}");
+}
+
+/// An etcd that has no space left says so. That is no refusal either, and tells what to do.
+#[test]
+fn an_etcd_without_space_is_unavailable_for_swaps_and_says_why() {
+    if !is_installed() {
+        return;
+    }
+    let etcd = Etcd::start_with(1, None, &["--quota-backend-bytes", "1000000"]);
+    let store = etcd.client();
+    let now = identity(&store);
+    let mut number = 0;
+    let told = patiently("no space", || {
+        number += 1;
+        match store.swap(now, &format!("key{number}"), None, &vec![number as u8; VALUE_MAX]) {
+            Ok(Swapped::Done(_)) => None,
+            other => Some(unavailable(other)),
+        }
+    });
+    assert!(told.contains("alarm disarm"), "{told}");
+    assert!(value(&store, "key1").is_some(), "it is read nevertheless");
+}
+
+/// A link is cut without a word: a connection is there, and nothing comes by it any more. Calls go by another one, and a
+/// client that waits for changes hears of them.
+#[test]
+fn a_connection_that_is_silent_is_replaced() {
+    if !is_installed() {
+        return;
+    }
+    let etcd = Etcd::start(1);
+    let patient = etcd.client();
+    let address = etcd.endpoint(0).replace("http://", "").parse().expect("an address");
+    let proxy = Proxy::before(address);
+    let endpoints = vec![proxy.address().to_string()];
+    let options = EtcdOptions { endpoints, call_max: CALL_MAX, ..etcd.options(None) };
+    let store = patiently("etcd answers", || EtcdStore::connect(options.clone()).ok());
+    let mut revision = done(&patient, "key", None, b"0");
+    for round in 1..4 {
+        assert_eq!(
+            patiently("a read", || store.get("key").ok()).value.map(|found| found.revision),
+            Some(revision)
+        );
+        proxy.freeze();
+        let found = patiently("a read by another connection", || store.get("key").ok());
+        assert_eq!(found.value.map(|found| found.revision), Some(revision));
+
+        std::thread::scope(|scope| {
+            let (sender, heard) = std::sync::mpsc::channel();
+            let (store, patient, proxy) = (&store, &patient, &proxy);
+            let since = revision;
+            scope.spawn(move || {
+                // An error comes before the patience ends.
+                let wait = || store.changed_since("key", since, 2 * patience());
+                let changed = std::iter::repeat_with(wait).find_map(Result::ok);
+                sender.send(changed).expect("the test waits");
+            });
+            // While it watches, most likely.
+            std::thread::sleep(CALL_MAX / 4);
+            proxy.freeze();
+            revision = done(patient, "key", Some(revision), &[round]);
+            assert_eq!(heard.recv_timeout(patience()), Ok(Some(Changed::Yes)), "round {round}");
+        });
+    }
 }
 
 #[test]
@@ -221,7 +322,7 @@ fn certificates_are_asked_for_on_both_sides() {
     };
     let (ours, theirs) = (authority("ours"), authority("another"));
     let (certificate, key) = sign(&ours);
-    let etcd = Etcd::start_with(1, Some(Certificates { authority: ours.pem(), certificate, key }));
+    let etcd = Etcd::start_secure(1, Certificates { authority: ours.pem(), certificate, key });
     let tls =
         |trusted: &CertifiedIssuer<'_, KeyPair>, shown: Option<&CertifiedIssuer<'_, KeyPair>>| EtcdTls {
             authority: trusted.pem().into_bytes(),

@@ -31,6 +31,8 @@ pub struct Etcd {
     directory: PathBuf,
     members: Vec<Member>,
     certificates: Option<Certificates>,
+    /// More of etcd's options.
+    more: Vec<String>,
 }
 
 struct Member {
@@ -49,11 +51,16 @@ pub struct Certificates {
 impl Etcd {
     /// Starts so many members, and does not wait for them.
     pub fn start(members: usize) -> Etcd {
-        Etcd::start_with(members, None)
+        Etcd::start_with(members, None, &[])
     }
 
     /// The same with certificates: its clients have to show one, too.
-    pub fn start_with(members: usize, certificates: Option<Certificates>) -> Etcd {
+    pub fn start_secure(members: usize, certificates: Certificates) -> Etcd {
+        Etcd::start_with(members, Some(certificates), &[])
+    }
+
+    /// The same with more of etcd's options.
+    pub fn start_with(members: usize, certificates: Option<Certificates>, more: &[&str]) -> Etcd {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("rialto-etcd-{}-{number}", std::process::id()));
@@ -75,7 +82,8 @@ impl Etcd {
                 std::fs::write(directory.join(name), text).expect("a file");
             }
         }
-        let mut etcd = Etcd { directory, members, certificates };
+        let more = more.iter().map(|&option| option.to_owned()).collect();
+        let mut etcd = Etcd { directory, members, certificates, more };
         for index in 0..etcd.members.len() {
             etcd.start_member(index);
         }
@@ -98,6 +106,7 @@ impl Etcd {
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer(index), "--initial-advertise-peer-urls", &peer(index)])
             .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"])
+            .args(&self.more)
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a handle"))

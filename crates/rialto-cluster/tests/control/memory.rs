@@ -1,13 +1,16 @@
 //! The store in memory: the suite, and the faults that a test chooses.
 
-use rialto_cluster::control::{Access, ControlError, ControlStore, MemoryStore, SwapFault, Swapped};
+use rialto_cluster::control::{
+    Access, Changed, ControlError, ControlStore, MemoryStore, Renewed, Revision, SwapFault, Swapped,
+};
+use rialto_cluster::protocol::replication::StoreIdentity;
 
-use crate::conformance::{all, done, lost, value};
+use crate::conformance::{all, done, identity, lost, value};
 
 fn unknown(store: &MemoryStore, fault: SwapFault) {
-    let before = value(store, "key").map(|(_, revision)| revision);
+    let (before, now) = (value(store, "key").map(|(_, revision)| revision), identity(store));
     store.fail_next_swap(fault);
-    let answer = store.swap("key", before, b"new");
+    let answer = store.swap(now, "key", before, b"new");
     assert!(matches!(answer, Err(ControlError::Unavailable(_))), "{answer:?}");
 }
 
@@ -24,11 +27,16 @@ fn a_client_that_is_away_reads_and_changes_nothing_and_the_others_go_on() {
     let other = store.another_client();
     store.set_access(Access::Away);
     assert!(matches!(store.get("key"), Err(ControlError::Unavailable(_))));
-    assert!(matches!(store.swap("key", None, b"a"), Err(ControlError::Unavailable(_))));
+    let now = identity(&other);
+    assert!(matches!(store.swap(now, "key", None, b"a"), Err(ControlError::Unavailable(_))));
+    assert!(matches!(store.identify(now), Err(ControlError::Unavailable(_))));
+    let changed = store.changed_since("", Revision(0), crate::conformance::patience());
+    assert!(matches!(changed, Err(ControlError::Unavailable(_))));
     assert!(matches!(store.list(""), Err(ControlError::Unavailable(_))));
     let revision = done(&other, "key", None, b"b");
     store.set_access(Access::Reached);
     assert_eq!(value(&store, "key"), Some((b"b".to_vec(), revision)));
+    assert_eq!(store.changed_since("", Revision(0), std::time::Duration::ZERO), Ok(Changed::Yes));
 }
 
 #[test]
@@ -74,4 +82,21 @@ fn a_restored_store_counts_revisions_from_its_backup_on() {
         second,
         "a revision that another write had before"
     );
+}
+
+/// A restoration alone leaves the store's identity as it was; the renewal makes swaps that were meant for the store from
+/// before, also those on their way, change nothing.
+#[test]
+fn a_swap_that_was_on_its_way_before_a_restoration_is_not_done_after_the_renewal() {
+    let store = MemoryStore::new();
+    let (before, after) = (identity(&store), StoreIdentity::draw());
+    let first = done(&store, "key", None, b"1");
+    let backup = store.backup();
+    unknown(&store, SwapFault::Late);
+    store.restore(&backup);
+    assert_eq!(identity(&store), before);
+    assert_eq!(store.renew_identity(before, after), Ok(Renewed::Done));
+    assert_eq!(store.deliver_late_swap(), Some(Swapped::AnotherStore));
+    assert_eq!(store.swap(before, "key", Some(first), b"2"), Ok(Swapped::AnotherStore));
+    assert_eq!(value(&store, "key"), Some((b"1".to_vec(), first)));
 }

@@ -8,10 +8,10 @@ use rialto_cluster::net::{Class, Failure, Refusal, Security, Tls};
 
 use crate::nodes::{Node, connect, send};
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new(name: &str) -> Authority {
+    pub fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new([]).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -21,7 +21,7 @@ impl Authority {
     }
 
     /// The certificates of a node: its own is made for a name, and it trusts an authority.
-    fn tls(&self, made_for: &str, trusted: &Authority) -> Tls {
+    pub fn tls(&self, made_for: &str, trusted: &Authority) -> Tls {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new([made_for.to_owned()]).expect("parameters");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");

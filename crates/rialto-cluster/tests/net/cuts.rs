@@ -111,7 +111,7 @@ fn messages_of_a_connection_come_in_order_without_a_gap_and_by_no_later_one() {
 }
 
 /// For each direction, beginnings and ends alternate, and messages come in between.
-fn assert_events_alternate(node: &Node) {
+pub fn assert_events_alternate(node: &Node) {
     let mut now: BTreeMap<Direction, Option<ConnectionId>> = BTreeMap::new();
     for heard in node.recorder.heard() {
         match heard {

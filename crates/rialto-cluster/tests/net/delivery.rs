@@ -13,8 +13,27 @@ fn sum(nodes: &[&Node], count: impl Fn(Counts) -> u64) -> u64 {
     nodes.iter().map(|node| count(node.links.counts())).sum()
 }
 
+const CLASSES: [Class; 3] = [Class::Protocol, Class::Work, Class::Blocks];
+
+fn number_of(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(payload[..8].try_into().expect("a number"))
+}
+
+fn class_of(payload: &[u8]) -> Class {
+    CLASSES[usize::from(payload[8])]
+}
+
+/// The messages of each class have the numbers from 0 on, in order.
+fn assert_in_order_per_class(came: &[Vec<u8>]) {
+    for class in CLASSES {
+        let numbers = came.iter().filter(|payload| class_of(payload) == class).map(|p| number_of(p));
+        let count = numbers.clone().count() as u64;
+        assert!(numbers.eq(0..count), "{class:?} is out of order, or lacks a message");
+    }
+}
+
 #[test]
-fn three_nodes_have_four_connections_each_and_keep_the_order_of_each_direction() {
+fn three_nodes_have_four_connections_each_and_keep_the_order_of_each_direction_and_class() {
     const EACH: usize = 2_000;
     let nodes = [&Node::new(1), &Node::new(2), &Node::new(3)];
     connect(&nodes);
@@ -28,12 +47,14 @@ fn three_nodes_have_four_connections_each_and_keep_the_order_of_each_direction()
             for to in nodes.iter().filter(|to| to.id != from.id) {
                 let mut random = Random::new(seed ^ u64::from(from.id.0 * 8 + to.id.0));
                 scope.spawn(move || {
-                    for number in 0..EACH as u64 {
-                        let mut payload = number.to_le_bytes().to_vec();
-                        payload.resize(8 + random.next() as usize % 300, from.id.0 as u8);
-                        let class =
-                            if random.next().is_multiple_of(4) { Class::Protocol } else { Class::Work };
-                        send(from, to.id, class, &payload);
+                    let mut next = [0_u64; 3];
+                    for _ in 0..EACH {
+                        let class = random.next() as usize % CLASSES.len();
+                        let mut payload = next[class].to_le_bytes().to_vec();
+                        next[class] += 1;
+                        payload.push(class as u8);
+                        payload.resize(9 + random.next() as usize % 300, from.id.0 as u8);
+                        send(from, to.id, CLASSES[class], &payload);
                     }
                 });
             }
@@ -42,10 +63,8 @@ fn three_nodes_have_four_connections_each_and_keep_the_order_of_each_direction()
     for to in nodes {
         for from in nodes.iter().filter(|from| from.id != to.id) {
             let came = to.recorder.wait_for_messages(from.id, EACH);
-            let numbers =
-                came.iter().map(|payload| u64::from_le_bytes(payload[..8].try_into().expect("a number")));
-            assert!(numbers.eq(0..EACH as u64), "from {} to {}", from.id, to.id);
-            assert!(came.iter().all(|payload| payload[8..].iter().all(|&byte| byte == from.id.0 as u8)));
+            assert_in_order_per_class(&came);
+            assert!(came.iter().all(|payload| payload[9..].iter().all(|&byte| byte == from.id.0 as u8)));
         }
         assert_eq!(to.links.connections(), 4, "2(n - 1)");
     }
@@ -81,39 +100,82 @@ fn what_a_turn_sends_to_a_node_goes_by_one_write() {
     }
 }
 
+/// A node that sends to one that stalls: how many messages of each class were queued.
+struct Sender<'n> {
+    from: &'n Node,
+    to: &'n Node,
+    sent: [u64; 3],
+}
+
+impl Sender<'_> {
+    fn send(&mut self, class: Class, length: usize) -> bool {
+        let index = CLASSES.iter().position(|&other| other == class).expect("a class");
+        let mut payload = self.sent[index].to_le_bytes().to_vec();
+        payload.push(index as u8);
+        payload.resize(length, 0);
+        let queued = self.from.links.send(self.to.id, class, &payload);
+        assert!(matches!(queued, Ok(()) | Err(SendError::Full)), "{queued:?}");
+        self.sent[index] += u64::from(queued.is_ok());
+        queued.is_ok()
+    }
+
+    /// Sends until there is no room, and none comes.
+    fn fill(&mut self, class: Class, length: usize) {
+        let mut refused = 0;
+        // The kernel's buffers fill first. A sender that waited for room would hang here.
+        while refused < 100 {
+            refused = if self.send(class, length) { 0 } else { refused + 1 };
+            if refused > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
 #[test]
-fn a_receiver_that_stalls_blocks_no_sender_and_the_protocol_has_room() {
+fn a_receiver_that_stalls_blocks_no_sender_and_each_class_has_room() {
     let nodes = [&Node::new(1), &Node::new(2), &Node::new(3)];
     connect(&nodes);
     let (from, to) = (nodes[0], nodes[1]);
     let stalled = to.recorder.stalls.lock().expect("no panic");
-    let (mut payload, mut sent, mut refused) = (vec![0; 10_000], 0_u64, 0);
-    let mut send_next = |class, length: usize| {
-        payload[..8].copy_from_slice(&sent.to_le_bytes());
-        let queued = from.links.send(to.id, class, &payload[..length]);
-        assert!(matches!(queued, Ok(()) | Err(SendError::Full)), "{queued:?}");
-        sent += u64::from(queued.is_ok());
-        queued.is_ok()
-    };
-    // The kernel's buffers fill first. A sender that waited for room would hang here.
-    while refused < 100 {
-        refused = if send_next(Class::Work, 10_000) { 0 } else { refused + 1 };
-        if refused > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-    let protocol = (0..10_000).take_while(|_| send_next(Class::Protocol, 100)).count();
+    let mut sender = Sender { from, to, sent: [0; 3] };
+    sender.fill(Class::Work, 10_000);
+    // A write of work is on its way; all else that is queued of it waits.
+    let protocol = (0..10_000).take_while(|_| sender.send(Class::Protocol, 100)).count();
     assert!(protocol >= (128 << 10) / (100 + HEADER), "room for {protocol} messages of the protocol only");
     assert!(protocol < 10_000, "the room of the protocol is bounded, too");
+    let blocks = (0..10_000).take_while(|_| sender.send(Class::Blocks, 10_000)).count();
+    assert!(blocks >= (256 << 10) / (10_000 + HEADER), "room for {blocks} messages of blocks only");
+    assert!(blocks < 10_000, "the room of blocks is bounded, too");
     assert!(from.links.counts().messages_refused > 100);
     // The others are served meanwhile.
     send(from, nodes[2].id, Class::Work, b"not stalled");
     nodes[2].recorder.wait_for_messages(from.id, 1);
 
     drop(stalled);
-    let came = to.recorder.wait_for_messages(from.id, sent as usize);
-    let numbers = came.iter().map(|payload| u64::from_le_bytes(payload[..8].try_into().expect("a number")));
-    assert!(numbers.eq(0..sent), "all {sent} that were queued come, in order");
+    let came = to.recorder.wait_for_messages(from.id, sender.sent.iter().sum::<u64>() as usize);
+    assert_in_order_per_class(&came);
+    for (class, sent) in CLASSES.into_iter().zip(sender.sent) {
+        let count = came.iter().filter(|payload| class_of(payload) == class).count();
+        assert_eq!(count as u64, sent, "all that were queued come: {class:?}");
+    }
+    // What was queued of the protocol comes before what was queued before it.
+    let last = came.iter().rposition(|payload| class_of(payload) == Class::Protocol).expect("the protocol");
+    let overtaken = came[last..].iter().filter(|payload| class_of(payload) == Class::Work).count();
+    assert!(overtaken >= 15, "the protocol overtakes {overtaken} messages of work");
+    let early = came[..last].iter().any(|payload| class_of(payload) == Class::Blocks);
+    assert!(!early, "blocks come after the protocol");
+    // Work and blocks have the same length here, and take turns while there are both.
+    let (mut work, mut blocks) = (0_i64, 0);
+    for payload in &came[last + 1..] {
+        match class_of(payload) {
+            Class::Work => work += 1,
+            Class::Blocks => blocks += 1,
+            Class::Protocol => unreachable!("its last one came before"),
+        }
+        let both = work < overtaken as i64 && blocks < i64::try_from(sender.sent[2]).expect("a count");
+        assert!(!both || (work - blocks).abs() <= 1, "{work} of work and {blocks} of blocks in turn");
+    }
     patiently("room again", || from.links.send(to.id, Class::Work, b"more").ok());
 }
 

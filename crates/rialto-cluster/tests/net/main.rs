@@ -4,7 +4,10 @@ mod certificates;
 mod cuts;
 mod delivery;
 mod frames;
+mod handlers;
+mod handshakes;
 mod nodes;
 #[path = "../common/proxy.rs"]
 mod proxy;
 mod refusals;
+mod threads;

@@ -123,17 +123,28 @@ impl Node {
 
     /// The same with other options.
     pub fn with(number: u32, change: impl FnOnce(&mut Options)) -> Node {
+        Node::handled(number, change, |recorder| recorder)
+    }
+
+    /// The same with another handler, which may tell the recorder what it hears.
+    pub fn handled<H: Handler + 'static>(
+        number: u32,
+        change: impl FnOnce(&mut Options),
+        handler: impl FnOnce(Arc<Recorder>) -> Arc<H>,
+    ) -> Node {
         let listen = "127.0.0.1:0".parse().expect("an address");
         let name = format!("node{number}");
         let mut options = Options::new(CLUSTER, NodeId(number), &name, listen, Security::PlainOnLoopback);
         options.message_max = 64 << 10;
         options.work_room = 256 << 10;
         options.protocol_room = 128 << 10;
+        options.blocks_room = 256 << 10;
         options.reconnect_max = Duration::from_millis(50);
         change(&mut options);
         let (id, name) = (options.node, options.name.clone());
         let recorder = Arc::new(Recorder::default());
-        let links = Links::open(options, Arc::clone(&recorder) as Arc<dyn Handler>).expect("links");
+        let handler = handler(Arc::clone(&recorder));
+        let links = Links::open(options, handler).expect("links");
         Node { links, recorder, id, name }
     }
 
@@ -183,6 +194,13 @@ pub fn connect(nodes: &[&Node]) {
             node.wait_for_links(other);
         }
     }
+}
+
+/// Does something on a thread of its own, and waits until it is over.
+pub fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(run()));
+    ended.recv_timeout(patience()).unwrap_or_else(|error| panic!("{what}: this has not ended ({error})"))
 }
 
 /// Looks until something is there.
