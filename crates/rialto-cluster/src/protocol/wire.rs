@@ -28,3 +28,19 @@ pub mod log_point {
         Ok(LogPoint { lsn: Lsn(lsn), position: LogPosition(position), checksum })
     }
 }
+
+/// For fields of the type [`Option<LogPoint>`].
+pub mod optional_log_point {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Some(#[serde(with = "log_point")] LogPoint);
+
+    pub fn serialize<S: Serializer>(point: &Option<LogPoint>, serializer: S) -> Result<S::Ok, S::Error> {
+        point.map(Some).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LogPoint>, D::Error> {
+        Ok(Option::<Some>::deserialize(deserializer)?.map(|Some(point)| point))
+    }
+}

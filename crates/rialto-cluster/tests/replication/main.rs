@@ -8,7 +8,9 @@
 #[allow(dead_code, reason = "each test program needs some of them")]
 mod seeds;
 
+mod driver;
 mod log;
+mod node;
 mod oracle;
 mod scenarios;
 mod store;
@@ -16,6 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
+use crate::node::Appends;
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -38,7 +41,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(18) {
+    match draw.below(26) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -62,10 +65,13 @@ fn fault(world: &mut World) {
         }
         12 => world.die_amid_a_step(node),
         13 if draw.chance(1, 3) => {
-            world.nodes[node].log_stopped = true;
+            (world.nodes[node].log_stopped, world.nodes[node].needs_opening) = (true, true);
             world.tell_replica(node, Event::LogStopped);
         }
-        13 if draw.chance(1, 2) => world.tell_replica(node, Event::RedoFailed),
+        13 if draw.chance(1, 2) => {
+            world.nodes[node].needs_opening = true;
+            world.tell_replica(node, Event::RedoFailed);
+        }
         14 if draw.chance(1, 2) => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
         15 => {
@@ -78,12 +84,28 @@ fn fault(world: &mut World) {
                 }
             }
         }
+        17 if draw.chance(1, 2) => (0..nodes as usize).for_each(|node| world.lose_power(node)),
+        18 => world.nodes[node].appends = Appends::Fail,
+        19 => world.nodes[node].appends = Appends::Stick,
+        20 => world.nodes[node].fails_to_lead = true,
+        21 | 22 => {
+            let other = draw.below(nodes) as usize;
+            let (node, member) = (world.nodes[other].id, world.nodes[other].member());
+            let event = match draw.chance(1, 2) {
+                true => Event::Remove { node },
+                false => Event::AddLearner { member },
+            };
+            world.tell_replica(leading.unwrap_or(0), event);
+        }
         _ => {
             for links in &mut world.down {
                 links.fill(false);
             }
             world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);
             world.store.is_away = false;
+            for node in &mut world.nodes {
+                (node.appends, node.fails_to_lead) = (Appends::Work, false);
+            }
         }
     }
 }
@@ -132,22 +154,26 @@ fn run(seed: u64, tally: &mut Tally) {
 /// All faults end: the partition serves again within a bounded time, with all its replicas in sync.
 fn heal(world: &mut World, seed: u64) {
     world.heal();
-    // What the log of a replica or its redo was stopped by is repaired by an opening.
+    // What the log of a replica or its redo was stopped by is repaired by an opening. All else heals without.
     for node in 0..world.nodes.len() {
-        world.kill_process(node);
+        if world.nodes[node].needs_opening {
+            world.kill_process(node);
+        }
     }
     // A force that came to no end has fenced replicas, and needs another one.
     if world.was_restored || world.forced > 0 {
         world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
+            .filter(|node| !world.nodes[*node].is_half)
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
-            .expect("a node");
+            .expect("a node with a whole database");
         let node = world.serving().unwrap_or(node);
         world.force(node);
     }
     for _ in 0..100 {
         world.run_until(world.time + PROMISE / 4);
         let before = world.answers;
+        add_missing(world);
         if let Some(serving) = world.serving()
             && world.store.now().configuration.in_sync.len() == world.nodes.len()
         {
@@ -161,6 +187,17 @@ fn heal(world: &mut World, seed: u64) {
     let known: Vec<_> =
         world.nodes.iter().map(|node| node.replica.as_ref().and_then(|r| r.known())).collect();
     panic!("seed {seed}: the partition does not serve with all replicas; {store:?}; they know {known:#?}");
+}
+
+/// Has the primary add the replicas that were removed.
+fn add_missing(world: &mut World) {
+    let Some(serving) = world.serving() else { return };
+    for node in 0..world.nodes.len() {
+        let member = world.nodes[node].member();
+        if !world.store.now().configuration.has(member.node) {
+            world.tell_replica(serving, Event::AddLearner { member });
+        }
+    }
 }
 
 #[test]

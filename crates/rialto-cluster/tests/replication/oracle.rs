@@ -1,6 +1,8 @@
 //! What has to hold, whatever happens.
 
-use rialto_cluster::protocol::replication::{Configuration, Member};
+use rialto::Lsn;
+use rialto::log::{LogPoint, LogPosition};
+use rialto_cluster::protocol::replication::{Configuration, Member, Memories};
 use rialto_cluster::protocol::{Epoch, NodeId};
 
 use crate::log::ModelLog;
@@ -10,6 +12,7 @@ pub struct Seen<'n> {
     pub member: Member,
     pub log: &'n ModelLog,
     pub serves: bool,
+    pub is_half: bool,
 }
 
 /// What was answered, and the configuration in force.
@@ -19,6 +22,8 @@ pub struct Oracle {
     /// How many of them were answered at level 3.
     pub answered_3: usize,
     answered_epoch: Epoch,
+    /// The last epoch that began with a loss of memories, or by force.
+    lost_before: Epoch,
     pub in_force: Configuration,
     /// What was answered at level 1 or higher, as the log's blocks.
     answered_1: Vec<u64>,
@@ -32,6 +37,7 @@ impl Oracle {
             answered: Vec::new(),
             answered_3: 0,
             answered_epoch: Epoch(0),
+            lost_before: Epoch(0),
             in_force: first,
             answered_1: Vec::new(),
             lost_at_level_1: 0,
@@ -45,10 +51,12 @@ impl Oracle {
         for replica in replicas.iter().filter(|replica| self.in_force.is_in_sync(replica.member)) {
             let has = replica.log.has(&self.answered);
             assert!(has, "C3: {} is in sync, and lacks what was answered", replica.member.node);
+            assert!(!replica.is_half, "C3: {} is in sync amid a copy", replica.member.node);
         }
         if let [alone] = self.in_force.in_sync.as_slice() {
             let replica = replicas.iter().find(|replica| replica.member.node == alone.node);
-            let log = replica.expect("a replica in sync").log;
+            let Seen { log, is_half, .. } = replica.expect("a replica in sync");
+            assert!(!is_half, "C3: {} is alone in sync amid a copy", alone.node);
             assert!(log.disk_has(&self.answered), "C3: the disk of {} lacks what was answered", alone.node);
         }
     }
@@ -73,10 +81,20 @@ impl Oracle {
         }
     }
 
-    /// A read is answered that saw the log up to a place, and began when so much was answered.
-    pub fn read(&self, node: NodeId, epoch: Epoch, place: usize, answered: usize) {
+    /// The end of what is answered.
+    pub fn answered_to(&self) -> LogPoint {
+        LogPoint {
+            lsn: Lsn(self.answered.len() as u64),
+            position: LogPosition(self.answered.len() as u64),
+            checksum: self.answered.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// A read is answered that saw a log up to a place, and began when so much was answered.
+    pub fn read(&self, node: NodeId, epoch: Epoch, log: &ModelLog, place: usize, answered: LogPoint) {
         assert!(epoch >= self.answered_epoch, "C1: {node} reads in {epoch}, after {}", self.answered_epoch);
-        assert!(place >= answered, "C1: a read at {node} lacks what was answered before it began");
+        let has = place as u64 >= answered.position.0 && log.goes_through(answered);
+        assert!(has, "C1: a read at {node} lacks what was answered before it began");
     }
 
     /// A configuration gets into force.
@@ -89,6 +107,7 @@ impl Oracle {
             let kept = primary.log.common(&self.answered);
             self.answered.truncate(kept);
             self.answered_3 = self.answered_3.min(kept);
+            self.lost_before = next.epoch;
             return;
         }
         assert!(next.epoch > before.epoch, "the epoch goes back");
@@ -102,6 +121,7 @@ impl Oracle {
                 let kept = primary.log.common(&self.answered).min(primary.log.on_disk);
                 assert!(kept >= self.answered_3, "the disk of {} lacks an answer at level 3", next.primary);
                 self.answered.truncate(kept);
+                self.lost_before = next.epoch;
             }
         } else if lives(&Member {
             node: next.primary,
@@ -115,7 +135,7 @@ impl Oracle {
     }
 
     /// A replica begins to lead.
-    pub fn leads(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog) {
+    pub fn leads(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog, memories: Memories) {
         // One that leads too late leads in vain: it gets no promise.
         if epoch < self.in_force.epoch {
             return;
@@ -125,5 +145,10 @@ impl Oracle {
         self.answered_1.truncate(kept);
         assert!(log.has(&self.answered), "C3: {node} leads, and lacks what was answered");
         assert!(log.len() >= self.answered_3);
+        let expected = match self.lost_before {
+            Epoch(0) => Memories::Kept,
+            epoch => Memories::LostBefore(epoch),
+        };
+        assert_eq!(memories, expected, "C4: {node} leads, and does not know of a loss");
     }
 }

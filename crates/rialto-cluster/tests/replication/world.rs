@@ -7,12 +7,13 @@ use std::time::Duration;
 use rialto::io::Random;
 use rialto_cluster::control::Revision;
 use rialto_cluster::protocol::replication::{
-    At, Configuration, Effect, Envelope, Event, Member, Message, ReadOutcome, Replica, ReplicationOptions,
-    Report, RoleKind, Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
+    Configuration, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions, RoleKind,
+    Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
 };
-use rialto_cluster::protocol::{Epoch, Life, Moment, NodeId, PartitionId};
+use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
+use crate::node::{Appends, Database, Kernel, Node};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -24,83 +25,25 @@ pub const PROMISE: u64 = 1000;
 /// The time between heartbeats, as a rule.
 pub const HEARTBEAT: u64 = PROMISE / 8;
 
-/// A transaction that ran at a primary and is not answered yet.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    place: usize,
-    level: u8,
-    /// For a read: how much was answered when it began.
-    read_after: Option<usize>,
-}
-
-/// Whether a node's database takes transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kernel {
-    Follows,
-    BeginsToLead,
-    Leads,
-    Drains,
-}
-
-pub struct Node {
-    pub id: NodeId,
-    pub life: Life,
-    /// None while the process is dead.
-    pub replica: Option<Replica>,
-    /// How many processes it had: what was begun for an earlier one is void.
-    process: u64,
-    saved: Saved,
-    pub log: ModelLog,
-    kernel: Kernel,
-    bound: usize,
-    /// The log before this is not there any more to be shipped.
-    trimmed: usize,
-    running: Vec<Running>,
-    pub log_stopped: bool,
-    paused_until: u64,
-    /// How fast its clock runs, in thousandths, and where it began.
-    rate: u64,
-    offset: u64,
-    /// How probable it is at a tick that the disk has got what is there, of 100.
-    disk: u64,
-    /// The process dies after so many effects.
-    dies_after: Option<u64>,
-    /// The process dies when it has sent its next swap, which is then done late.
-    pub dies_at_swap: bool,
-    pub cut_off_store: bool,
-}
-
-impl Node {
-    pub fn member(&self) -> Member {
-        Member { node: self.id, life: self.life }
-    }
-
-    fn now(&self, time: u64) -> Moment {
-        Moment(Duration::from_micros(self.offset + time * self.rate))
-    }
-
-    fn is_paused(&self, time: u64) -> bool {
-        time < self.paused_until
-    }
-}
-
 /// What comes to a node, or to the store.
 #[derive(Debug)]
-enum Arrival {
+pub enum Arrival {
     Tick { process: u64 },
     Message { envelope: Envelope, blocks: Vec<u64> },
     Outcome { process: u64, event: Event },
     Synced { process: u64 },
+    Opened { process: u64 },
+    StartedOver { process: u64, from: usize },
     Restart,
     Read { process: u64, servers: u64, ticket: Ticket },
     Swap { process: u64, servers: u64, ticket: Ticket, swap: Swap, answer: bool },
 }
 
 #[derive(Debug)]
-struct Swap {
-    store: StoreIdentity,
-    expected: Revision,
-    configuration: Configuration,
+pub struct Swap {
+    pub store: StoreIdentity,
+    pub expected: Revision,
+    pub configuration: Configuration,
 }
 
 struct Timed {
@@ -154,16 +97,18 @@ pub struct World {
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
     pub options: ReplicationOptions,
-    effects: Vec<Effect>,
+    /// What each message takes at least.
+    pub latency: u64,
+    pub effects: Vec<Effect>,
     pub steps: u64,
     /// How often each thing came about.
     pub answers: u64,
     pub promotions: u64,
     pub was_restored: bool,
     pub forced: u64,
-    begins_forced: bool,
+    pub begins_forced: bool,
     /// The configuration of the last promotion by force.
-    forced_configuration: Option<Configuration>,
+    pub forced_configuration: Option<Configuration>,
     pub trace: bool,
 }
 
@@ -187,6 +132,7 @@ impl World {
             primary: NodeId(0),
             in_sync: members[..in_sync].to_vec(),
             learners: members[in_sync..].to_vec(),
+            lost_before: Epoch(0),
         };
         let ms = Duration::from_millis;
         let options = ReplicationOptions {
@@ -194,7 +140,10 @@ impl World {
             drift_margin: ms(PROMISE / 10),
             heartbeat: ms(heartbeat),
             silent_after: ms(heartbeat * (2 + random.below(3))),
+            lag_max: ms(PROMISE),
             retry: ms(PROMISE / 8),
+            retry_max: ms(PROMISE),
+            poll: ms(PROMISE),
             min_in_sync: if random.chance(1, 4) { 3 } else { 2 },
             unprotected: match random.chance(1, 3) {
                 true => Unprotected::Refused,
@@ -212,12 +161,25 @@ impl World {
                 saved: Saved::default(),
                 log: ModelLog::default(),
                 kernel: Kernel::Follows,
+                database: Database::Open,
+                is_half: false,
+                appends: Appends::Work,
+                fails_to_lead: false,
+                needs_opening: false,
+                says_removed: false,
+                leads_begun: 0,
+                reads: 0,
                 bound: 0,
                 trimmed: 0,
                 running: Vec::new(),
                 log_stopped: false,
                 paused_until: 0,
-                rate: 955 + random.below(90),
+                // The clocks drift apart by nearly the margin at most, and often by that.
+                rate: match random.below(3) {
+                    0 => 948,
+                    1 => 1052,
+                    _ => 948 + random.below(105),
+                },
                 offset: random.below(1 << 40),
                 disk: if slow { 1 + random.below(10) } else { 10 + random.below(90) },
                 dies_after: None,
@@ -236,6 +198,7 @@ impl World {
             weather: Weather::default(),
             down: vec![vec![false; replicas]; replicas],
             options,
+            latency: 0,
             effects: Vec::new(),
             steps: 0,
             answers: 0,
@@ -250,7 +213,7 @@ impl World {
         world
     }
 
-    fn put(&mut self, delay: u64, node: usize, arrival: Arrival) {
+    pub fn put(&mut self, delay: u64, node: usize, arrival: Arrival) {
         self.order += 1;
         let (time, order) = (self.time + delay, self.order);
         self.queue.push(Reverse(Timed { time, order, node, arrival: Box::new(arrival) }));
@@ -261,10 +224,17 @@ impl World {
         let this = &mut self.nodes[node];
         this.process += 1;
         (this.kernel, this.bound, this.log_stopped, this.dies_after) = (Kernel::Follows, 0, false, None);
-        this.dies_at_swap = false;
+        (this.dies_at_swap, this.needs_opening) = (false, false);
         let replica = Replica::open(PARTITION, this.member(), this.saved, options, this.now(time));
         this.replica = Some(replica);
         let process = this.process;
+        this.database = Database::Closed;
+        // What is half a copy is not opened.
+        if !this.is_half {
+            let most = if self.random.chance(1, 2) { 1 } else { PROMISE / 5 };
+            let delay = self.random.below(most);
+            self.put(delay, node, Arrival::Opened { process });
+        }
         let delay = self.random.below(20);
         self.put(delay, node, Arrival::Tick { process });
     }
@@ -335,7 +305,12 @@ impl World {
     fn arrive(&mut self, node: usize, arrival: Arrival) {
         let is_of_process = matches!(
             arrival,
-            Arrival::Tick { .. } | Arrival::Message { .. } | Arrival::Outcome { .. } | Arrival::Synced { .. }
+            Arrival::Tick { .. }
+                | Arrival::Message { .. }
+                | Arrival::Outcome { .. }
+                | Arrival::Synced { .. }
+                | Arrival::Opened { .. }
+                | Arrival::StartedOver { .. }
         );
         let paused_until = self.nodes[node].paused_until;
         if is_of_process && self.nodes[node].is_paused(self.time) {
@@ -379,6 +354,10 @@ impl World {
                 self.sync(node);
                 self.step(node, Event::LogMoved, &[]);
             }
+            Arrival::Opened { process } if process == self.nodes[node].process => self.opened(node),
+            Arrival::StartedOver { process, from } if process == self.nodes[node].process => {
+                self.started_over(node, from);
+            }
             Arrival::Restart if self.nodes[node].replica.is_none() => self.begin_process(node),
             Arrival::Read { process, servers, ticket } => {
                 let is_there = servers == self.store.servers && !self.store.is_away;
@@ -406,260 +385,6 @@ impl World {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn swap(&mut self, node: usize, swap: Swap) -> Option<Revision> {
-        let Swap { store, expected, configuration } = swap;
-        let revision = self.store.swap(store, expected, configuration)?;
-        let next = self.store.now().configuration.clone();
-        if self.trace {
-            println!("{:6} node {node} swaps in {next:?}", self.time);
-        }
-        let is_forced = self.forced_configuration.as_ref() == Some(&next);
-        if is_forced || next.epoch > self.oracle.in_force.epoch {
-            let seen = seen(&self.nodes, self.time);
-            self.oracle.configured(&next, &seen, is_forced);
-        }
-        self.check();
-        Some(revision)
-    }
-
-    fn sync(&mut self, node: usize) {
-        let log = &mut self.nodes[node].log;
-        log.on_disk = log.len();
-    }
-
-    /// Transactions at a node whose database takes them: they run, and those that may be answered are.
-    fn clients(&mut self, node: usize) {
-        let answered = self.oracle.answered.len();
-        let (level, kind, unique) =
-            (1 + self.random.below(3) as u8, self.random.below(4), self.random.next());
-        let this = &mut self.nodes[node];
-        let Some(replica) = &this.replica else { return };
-        if this.kernel == Kernel::Leads && !this.log_stopped {
-            let writes = kind != 0 && (level != 2 || replica.admits_level_2());
-            if writes {
-                this.log.write(unique);
-            }
-            let place = this.log.len();
-            let (read_after, level) = if writes { (None, level) } else { (Some(answered), 2) };
-            this.running.push(Running { place, level, read_after });
-        }
-        self.answer(node);
-    }
-
-    fn answer(&mut self, node: usize) {
-        let this = &mut self.nodes[node];
-        let Some(replica) = &this.replica else { return };
-        if this.running.is_empty() {
-            return;
-        }
-        let Some(answers) = replica.answers(this.now(self.time), this.log.state()) else { return };
-        let epoch = replica.known().map_or(Epoch(0), |known| known.configuration.epoch);
-        let (log, id) = (&this.log, this.id);
-        this.running.retain(|running| {
-            let up_to = match running.level {
-                1 => log.len(),
-                2 => answers.level_2.position.0 as usize,
-                _ => answers.level_3.position.0 as usize,
-            };
-            if running.place > up_to {
-                return true;
-            }
-            self.answers += 1;
-            match running.read_after {
-                Some(before) => self.oracle.read(id, epoch, running.place, before),
-                None => self.oracle.answer(id, epoch, log, running.place, running.level),
-            }
-            false
-        });
-    }
-
-    fn step(&mut self, node: usize, event: Event, blocks: &[u64]) {
-        let time = self.time;
-        let this = &mut self.nodes[node];
-        let at = At { now: this.now(time), log: this.log.state() };
-        let Some(replica) = &mut this.replica else { return };
-        if self.trace && !matches!(event, Event::Tick) {
-            println!("{time:6} node {node} <- {event:?}");
-        }
-        self.steps += 1;
-        let mut effects = std::mem::take(&mut self.effects);
-        replica.step(at, event, &mut effects);
-        let dies_after = this.dies_after;
-        let mut moved = false;
-        for (done, effect) in effects.drain(..).enumerate() {
-            if dies_after.is_some_and(|after| after == done as u64) {
-                self.kill_process(node);
-                break;
-            }
-            if self.trace {
-                println!("{time:6} node {node}   {effect:?}");
-            }
-            moved |= self.carry_out(node, effect, blocks);
-            if self.nodes[node].replica.is_none() {
-                break;
-            }
-        }
-        self.effects = effects;
-        self.effects.clear();
-        self.answer(node);
-        self.check();
-        if moved {
-            self.step(node, Event::LogMoved, &[]);
-        }
-    }
-
-    /// True if the log has moved.
-    fn carry_out(&mut self, node: usize, effect: Effect, blocks: &[u64]) -> bool {
-        let process = self.nodes[node].process;
-        match effect {
-            Effect::Save(saved) => {
-                assert!(saved.epoch >= self.nodes[node].saved.epoch, "a saved epoch goes back");
-                self.nodes[node].saved = saved;
-            }
-            Effect::Send(envelope) => self.send(node, envelope, Vec::new()),
-            Effect::Ship { to, stream, begin, end } => {
-                let this = &self.nodes[node];
-                let trimmed = (begin.position.0 as usize) < this.trimmed;
-                if trimmed || !this.log.goes_through(begin) {
-                    let event = Event::CannotShip { to: to.node, stream };
-                    self.put(1, node, Arrival::Outcome { process, event });
-                    return false;
-                }
-                let range = begin.position.0 as usize..end.position.0 as usize;
-                let blocks = this.log.blocks[range].to_vec();
-                let epoch = this.replica.as_ref().map_or(Epoch(0), Replica::epoch);
-                let envelope = Envelope {
-                    partition: PARTITION,
-                    epoch,
-                    from: this.member(),
-                    to: to.node,
-                    to_life: Some(to.life),
-                    message: Message::Blocks { stream, begin, end },
-                };
-                self.send(node, envelope, blocks);
-            }
-            Effect::Append { end } => {
-                let log = &mut self.nodes[node].log;
-                log.blocks.extend_from_slice(blocks);
-                assert_eq!(log.point(log.len()), end, "blocks that are not those that were named");
-                self.redo(node);
-                return true;
-            }
-            Effect::RedoUpTo(place) => {
-                let this = &mut self.nodes[node];
-                this.bound = this.bound.max(place.0 as usize);
-                self.redo(node);
-            }
-            Effect::SyncDisk => {
-                let delay = 1 + self.random.below(if self.nodes[node].disk < 10 { 300 } else { 30 });
-                self.put(delay, node, Arrival::Synced { process });
-            }
-            Effect::Lead { epoch } => {
-                self.promotions += 1;
-                self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log);
-                self.nodes[node].kernel = Kernel::BeginsToLead;
-                let fails = self.random.chance(1, 40);
-                let event = if fails { Event::LeadFailed } else { Event::Led };
-                let delay = 1 + self.random.below(60);
-                self.put(delay, node, Arrival::Outcome { process, event });
-            }
-            Effect::Follow => {
-                let this = &mut self.nodes[node];
-                this.kernel = Kernel::Follows;
-                this.running.clear();
-            }
-            Effect::Drain => {
-                self.nodes[node].kernel = Kernel::Drains;
-                let delay = 1 + self.random.below(30);
-                self.put(delay, node, Arrival::Outcome { process, event: Event::Drained });
-            }
-            Effect::GoOn => self.nodes[node].kernel = Kernel::Leads,
-            Effect::StartOver { primary } => {
-                let other = &self.nodes[primary.0 as usize];
-                let common = self.nodes[node].log.common(&other.log.blocks);
-                if common >= other.trimmed && self.random.chance(1, 2) {
-                    self.nodes[node].log.cut(common);
-                } else {
-                    let least = other.trimmed.min(other.log.on_disk);
-                    let copied = least + self.random.below((other.log.on_disk - least) as u64 + 1) as usize;
-                    let blocks = other.log.blocks[..copied].to_vec();
-                    self.nodes[node].log = ModelLog { blocks, on_disk: copied, redone: copied };
-                }
-                self.nodes[node].trimmed = 0;
-                self.nodes[node].bound = 0;
-                return true;
-            }
-            Effect::Read(ticket) => {
-                let servers = self.store.servers;
-                if self.nodes[node].cut_off_store {
-                    let event = Event::ReadEnded(ticket, ReadOutcome::Unavailable);
-                    self.put(100, node, Arrival::Outcome { process, event });
-                } else {
-                    let delay = 1 + self.random.below(20);
-                    self.put(delay, node, Arrival::Read { process, servers, ticket });
-                }
-            }
-            Effect::Swap { ticket, store, expected, configuration } => {
-                let servers = self.store.servers;
-                if std::mem::take(&mut self.begins_forced) {
-                    self.forced_configuration = Some(configuration.clone());
-                }
-                let swap = Swap { store, expected, configuration };
-                let dies = self.nodes[node].dies_at_swap;
-                let is_unknown = dies
-                    || self.nodes[node].cut_off_store
-                    || self.random.chance(self.weather.unknown_swap, 1000);
-                // One without an answer may be done all the same, and late.
-                let reaches = !self.nodes[node].cut_off_store;
-                if is_unknown {
-                    let event = Event::SwapEnded(ticket, SwapOutcome::Unknown);
-                    self.put(100, node, Arrival::Outcome { process, event });
-                }
-                if reaches {
-                    let late = if is_unknown { 3 * PROMISE } else { 20 };
-                    let delay = 1 + self.random.below(late);
-                    let answer = !is_unknown;
-                    self.put(delay, node, Arrival::Swap { process, servers, ticket, swap, answer });
-                }
-                if dies {
-                    self.kill_process(node);
-                }
-            }
-            Effect::AnswersGrew | Effect::Report(Report::StoreRefused { .. }) => {}
-            Effect::Report(Report::CutOffRefused) => {
-                panic!("C5: node {node} is in sync, and is to start over")
-            }
-            Effect::Report(Report::ForcedLoss { .. }) => self.begins_forced = true,
-        }
-        false
-    }
-
-    fn redo(&mut self, node: usize) {
-        let this = &mut self.nodes[node];
-        if this.kernel == Kernel::Follows {
-            this.log.redone = this.log.redone.max(this.bound.min(this.log.len()));
-        }
-    }
-
-    fn send(&mut self, from: usize, envelope: Envelope, blocks: Vec<u64>) {
-        let to = envelope.to.0 as usize;
-        let (weather, is_down) = (self.weather, self.down[from][to]);
-        if is_down || self.random.chance(weather.drop, 1000) {
-            return;
-        }
-        let copies = if self.random.chance(weather.duplicate, 1000) { 2 } else { 1 };
-        for _ in 0..copies {
-            let most = match self.random.chance(weather.long_delay, 1000) {
-                true if self.random.chance(1, 2) => PROMISE / 2,
-                true => 3 * PROMISE,
-                false => 20,
-            };
-            let delay = 1 + self.random.below(most);
-            let (envelope, blocks) = (envelope.clone(), blocks.clone());
-            self.put(delay, to, Arrival::Message { envelope, blocks });
         }
     }
 
@@ -708,6 +433,8 @@ impl World {
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
             self.nodes[node].dies_after = None;
             self.nodes[node].dies_at_swap = false;
+            self.nodes[node].appends = Appends::Work;
+            self.nodes[node].fails_to_lead = false;
             self.nodes[node].disk = self.nodes[node].disk.max(20);
             if self.nodes[node].replica.is_none() {
                 self.begin_process(node);
@@ -717,7 +444,7 @@ impl World {
 }
 
 /// What the oracle sees of the nodes.
-fn seen(nodes: &[Node], time: u64) -> smallvec::SmallVec<[Seen<'_>; 5]> {
+pub fn seen(nodes: &[Node], time: u64) -> smallvec::SmallVec<[Seen<'_>; 5]> {
     let see = |node: &'_ Node| {
         let serves = |replica: &Replica| replica.serves(node.now(time));
         (node.member(), !node.is_paused(time) && node.replica.as_ref().is_some_and(serves))
@@ -726,7 +453,7 @@ fn seen(nodes: &[Node], time: u64) -> smallvec::SmallVec<[Seen<'_>; 5]> {
         .iter()
         .map(|node| {
             let (member, serves) = see(node);
-            Seen { member, log: &node.log, serves }
+            Seen { member, log: &node.log, serves, is_half: node.is_half }
         })
         .collect()
 }

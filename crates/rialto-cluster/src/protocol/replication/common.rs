@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use rialto::Lsn;
 use rialto::fault_injection;
-use rialto::log::LogPoint;
+use rialto::log::{LogPoint, LogPosition};
 
 use super::configuration::{Configuration, Known, Member};
-use super::event::{At, Effect, Saved};
+use super::event::{Contents, Effect, Saved, WithLog};
 use super::message::{Envelope, Fitness, Message};
 use super::options::ReplicationOptions;
 use super::store::StoreRequests;
 use crate::protocol::{Epoch, Life, Moment, NodeId, PartitionId};
+
+/// Before every block.
+pub(super) const BEGINNING: LogPoint = LogPoint { lsn: Lsn(0), position: LogPosition(0), checksum: 0 };
 
 /// What a replica has in each role: its names, what it has seen, its requests to the control store, and the effects of the
 /// step that is taken.
@@ -25,6 +29,10 @@ pub(super) struct Common {
     /// The newest configuration that is known to have been in force. Its epoch is at most the saved one.
     pub known: Option<Arc<Known>>,
     pub fitness: Fitness,
+    /// How often its database was to lead and did not, since it last did.
+    pub lead_failures: u32,
+    /// The configuration in the control store that was refused last.
+    pub refused: Option<Known>,
     pub store: StoreRequests,
     pub out: Vec<Effect>,
 }
@@ -57,11 +65,39 @@ impl Common {
         self.effect(Effect::Send(Envelope { partition, epoch, from, to, to_life, message }));
     }
 
+    /// Whether this node has a replica of the partition, as far as it knows.
+    pub fn is_member(&self) -> bool {
+        self.known.as_ref().is_none_or(|known| known.configuration.has(self.me.node))
+    }
+
+    /// Whether its database is whole.
+    pub fn is_whole(&self) -> bool {
+        self.saved.contents == Contents::Whole || fault_injection::is_on("half-copy-forgotten")
+    }
+
     /// Asks the control store for the configuration, unless it was asked just now.
     pub fn want_read(&mut self, now: Moment) {
         if let Some(effect) = self.store.want_read(now, &self.options) {
             self.effect(effect);
         }
+    }
+
+    /// Asks the control store for the configuration if it was not asked for long.
+    pub fn poll(&mut self, now: Moment) {
+        if self.store.is_poll_due(now, &self.options) && !fault_injection::is_on("store-not-polled") {
+            self.want_read(now);
+        }
+    }
+
+    /// Whether the control store has answered lately. If not, it is asked. No swap is opened before: an open swap is a
+    /// burden until it is concluded, and a store that is away does not do that.
+    pub fn is_store_there(&mut self, now: Moment) -> bool {
+        let is_there =
+            self.store.is_there(now, &self.options) || fault_injection::is_on("swap-opened-blindly");
+        if !is_there {
+            self.want_read(now);
+        }
+        is_there
     }
 
     /// Sends a swap from a configuration to the next one. That it may be done is on the disk before.
@@ -95,7 +131,7 @@ impl Common {
     }
 
     /// Has everything that the log has go to the disk. True once it is there.
-    pub fn is_on_disk(&mut self, at: At) -> bool {
+    pub fn is_on_disk(&mut self, at: WithLog) -> bool {
         let is_on_disk = at.log.on_disk.position >= at.log.received.position;
         if !is_on_disk && self.store.may_sync(at.now, &self.options) {
             self.effect(Effect::SyncDisk);

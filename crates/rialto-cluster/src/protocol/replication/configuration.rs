@@ -34,6 +34,18 @@ pub struct Configuration {
     /// The other replicas of the partition: they catch up. Their lives are those of the last time in which each was in
     /// sync, and decide nothing.
     pub learners: Vec<Member>,
+    /// What was answered in the epochs below this one may be lost in part: all memories were lost, or force was used. It is
+    /// 0 if that has never happened.
+    pub lost_before: Epoch,
+}
+
+/// Whether what was answered at level 2 or 3 in earlier epochs is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memories {
+    /// All of it is there.
+    Kept,
+    /// A part of what was answered in the epochs below this one may be lost.
+    LostBefore(Epoch),
 }
 
 /// Bytes that are no configuration.
@@ -84,6 +96,19 @@ impl Configuration {
         self.in_sync.iter().copied().filter(|member| member.node != self.primary)
     }
 
+    /// Whether what was answered in earlier epochs is there.
+    pub fn memories(&self) -> Memories {
+        match self.lost_before {
+            Epoch(0) => Memories::Kept,
+            epoch => Memories::LostBefore(epoch),
+        }
+    }
+
+    /// Whether a node's replica is one of the partition's.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.nodes().any(|other| other == node)
+    }
+
     /// The next configuration, with the same members.
     pub fn again(&self) -> Configuration {
         Configuration { epoch: self.epoch.next(), ..self.clone() }
@@ -95,7 +120,13 @@ impl Configuration {
         in_sync.extend(others.iter().copied().filter(|member| member.node != primary.node));
         let is_left = |member: &&Member| in_sync.iter().all(|other| other.node != member.node);
         let learners = self.in_sync.iter().chain(&self.learners).filter(is_left).copied().collect();
-        Configuration { epoch: self.epoch.next(), primary: primary.node, in_sync, learners }
+        let (epoch, lost_before) = (self.epoch.next(), self.lost_before);
+        Configuration { epoch, primary: primary.node, in_sync, learners, lost_before }
+    }
+
+    /// This configuration, under which all that was answered before it may be lost in part.
+    pub fn with_loss(self) -> Configuration {
+        Configuration { lost_before: self.epoch, ..self }
     }
 
     /// The next configuration, in which these nodes are not in sync any more.
@@ -103,7 +134,22 @@ impl Configuration {
         let (dropped, in_sync): (Vec<Member>, Vec<Member>) =
             self.in_sync.iter().partition(|member| nodes.contains(&member.node));
         let learners = self.learners.iter().copied().chain(dropped).collect();
-        Configuration { epoch: self.epoch.next(), primary: self.primary, in_sync, learners }
+        Configuration { in_sync, learners, ..self.again() }
+    }
+
+    /// The next configuration, in which the partition has one more learner.
+    pub fn with_learner(&self, member: Member) -> Configuration {
+        let mut next = self.again();
+        next.learners.push(member);
+        next
+    }
+
+    /// The next configuration, in which a node has no replica of the partition.
+    pub fn without_replica(&self, node: NodeId) -> Configuration {
+        let mut next = self.again();
+        next.in_sync.retain(|member| member.node != node);
+        next.learners.retain(|member| member.node != node);
+        next
     }
 
     /// The next configuration, in which this learner is in sync, too.
@@ -114,10 +160,11 @@ impl Configuration {
         next
     }
 
-    /// Its bytes: the version, the epoch, the primary, both lists with their lengths, and a checksum of all that.
+    /// Its bytes: the version, the epoch, `lost_before`, the primary, both lists with their lengths, and a checksum of all that.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend(self.epoch.0.to_le_bytes());
+        bytes.extend(self.lost_before.0.to_le_bytes());
         bytes.extend(self.primary.0.to_le_bytes());
         for members in [&self.in_sync, &self.learners] {
             bytes.extend((members.len() as u32).to_le_bytes());
@@ -145,13 +192,13 @@ impl Configuration {
             return Err(Damaged);
         }
         let mut rest = Reader(body.get(1..).ok_or(Damaged)?);
-        let epoch = Epoch(rest.long()?);
+        let (epoch, lost_before) = (Epoch(rest.long()?), Epoch(rest.long()?));
         let primary = NodeId(rest.short()?);
         let (in_sync, learners) = (rest.members()?, rest.members()?);
         if !rest.0.is_empty() {
             return Err(Damaged);
         }
-        let configuration = Configuration { epoch, primary, in_sync, learners };
+        let configuration = Configuration { epoch, primary, in_sync, learners, lost_before };
         match configuration.is_consistent() {
             true => Ok(configuration),
             false => Err(Contradiction),
@@ -218,7 +265,8 @@ mod tests {
 
     fn three() -> Configuration {
         let in_sync = vec![member(1, 11), member(2, 12)];
-        Configuration { epoch: Epoch(7), primary: NodeId(1), in_sync, learners: vec![member(3, 13)] }
+        let (epoch, lost_before) = (Epoch(7), Epoch(4));
+        Configuration { epoch, primary: NodeId(1), in_sync, learners: vec![member(3, 13)], lost_before }
     }
 
     #[test]
@@ -251,13 +299,27 @@ mod tests {
             before.with(member(3, 99)),
             before.led_by(member(2, 12), &[]),
             before.led_by(member(2, 12), &[member(1, 11)]),
+            before.led_by(member(1, 19), &[]).with_loss(),
         ];
         for after in changes {
             assert_eq!(after.epoch, Epoch(8));
             assert!(after.is_consistent(), "{after:?}");
+            assert!([Epoch(4), Epoch(8)].contains(&after.lost_before), "{after:?}");
             let mut nodes: Vec<_> = after.nodes().collect();
             nodes.sort_unstable();
             assert_eq!(nodes, [NodeId(1), NodeId(2), NodeId(3)]);
+        }
+    }
+
+    #[test]
+    fn replicas_come_and_go() {
+        let four = three().with_learner(member(4, 14));
+        assert!(four.is_consistent() && four.has(NodeId(4)));
+        assert_eq!((four.epoch, four.learners.len()), (Epoch(8), 2));
+        for node in [2, 3, 4] {
+            let after = four.without_replica(NodeId(node));
+            assert!(after.is_consistent() && !after.has(NodeId(node)), "{after:?}");
+            assert_eq!((after.epoch, after.nodes().count()), (Epoch(9), 3));
         }
     }
 }

@@ -4,10 +4,10 @@ use rialto::Lsn;
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use super::configuration::{Configuration, Known, Member, StoreIdentity};
+use super::configuration::{Configuration, Known, Member, Memories, StoreIdentity};
 use super::message::{Envelope, Stream};
 use crate::control::Revision;
-use crate::protocol::{Epoch, Moment, NodeId};
+use crate::protocol::{Epoch, Life, Moment, NodeId};
 
 /// How far a replica's own log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,21 @@ pub struct LogState {
 pub struct At {
     /// The node's clock, which runs through suspension.
     pub now: Moment,
-    /// The replica's log.
+    /// The replica's log. None while its database is closed, being opened, or being copied.
+    pub log: Option<LogState>,
+}
+
+impl At {
+    /// The same, for what needs a log.
+    pub(super) fn with_log(self) -> Option<WithLog> {
+        self.log.map(|log| WithLog { now: self.now, log })
+    }
+}
+
+/// When a step is taken, and how far the log is then, that is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WithLog {
+    pub now: Moment,
     pub log: LogState,
 }
 
@@ -66,10 +80,21 @@ pub enum Event {
     ReadEnded(Ticket, ReadOutcome),
     /// A swap has ended.
     SwapEnded(Ticket, SwapOutcome),
+    /// The control store says that the partition's configuration has changed. It is a hint: replicas that get none, since the
+    /// store tells of no changes or a hint is lost, ask in [`ReplicationOptions::poll`](super::ReplicationOptions::poll).
+    StoreChanged,
     /// The replica's database takes transactions ([`Effect::Lead`]).
     Led,
-    /// It does not.
+    /// It does not: [`Effect::Lead`] has failed. The driver closes the database and opens it again, as for
+    /// [`Effect::Follow`], which is among the effects.
     LeadFailed,
+    /// The database is open, whole, and follows: after [`Effect::Follow`] or [`Effect::StartOver`].
+    Opened {
+        /// Its life. A copy has another one than the log that it replaces.
+        life: Life,
+    },
+    /// [`Effect::StartOver`] has failed, so there is no whole database. The replica asks for it again.
+    StartOverFailed,
     /// The log stands still ([`Effect::Drain`]), and all that ran has its place in it.
     Drained,
     /// The blocks that [`Effect::Ship`] asked for are not in this log: it goes through another end, or was trimmed.
@@ -81,12 +106,26 @@ pub enum Event {
     },
     /// The log has stopped, for good (C7).
     LogStopped,
-    /// The redo has failed (C7).
+    /// The redo has failed, or a database that was to follow cannot be opened (C7).
     RedoFailed,
+    /// Blocks that came could not be appended (C7).
+    AppendFailed,
     /// An operator wants another primary. Only a primary follows this.
     Switchover {
         /// The standby that is to lead.
         to: NodeId,
+    },
+    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads: it is
+    /// to be told again until the configuration shows the replica. A member's replica stays as it is.
+    AddLearner {
+        /// The replica.
+        member: Member,
+    },
+    /// An operator takes a replica from the partition. The same holds as for [`Event::AddLearner`]. A primary is not
+    /// removed: it is changed before ([`Event::Switchover`]).
+    Remove {
+        /// Its node.
+        node: NodeId,
     },
     /// An operator has this replica lead, whatever the control store and other replicas say. What they have and this one
     /// has not is lost.
@@ -106,6 +145,19 @@ pub struct Saved {
     /// The highest epoch that this replica has sent a swap for. While it is above the known configuration's, the swap may
     /// still be done.
     pub proposed: Epoch,
+    /// What is in the replica's directory.
+    pub contents: Contents,
+}
+
+/// What is in a replica's directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contents {
+    /// A database, or nothing yet.
+    #[default]
+    Whole,
+    /// What [`Effect::StartOver`] has left. A driver that finds this when its process begins does not open the database, and
+    /// waits for the next [`Effect::StartOver`].
+    AmidACopy,
 }
 
 /// What comes out. A driver carries effects out in their order.
@@ -141,7 +193,7 @@ pub enum Effect {
         /// Where it ends: a place that the log has gone through.
         end: LogPoint,
     },
-    /// Append the blocks that came with the message of this step. They end here.
+    /// Append the blocks that came with the message of this step, or give [`Event::AppendFailed`]. They end here.
     Append {
         /// Their end.
         end: LogPoint,
@@ -154,8 +206,10 @@ pub enum Effect {
     Lead {
         /// The epoch.
         epoch: Epoch,
+        /// Whether what was answered before is there. If not, transactions over partitions ask their branches.
+        memories: Memories,
     },
-    /// Take no transactions any more, answer none, and follow. An [`Effect::Lead`] that has not ended yet is taken back: no
+    /// Take no transactions any more, answer none, close the database, and open it as a follower; then [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no
     /// [`Event::Led`] comes from it.
     Follow,
     /// Take no new transactions, and end those that run; the log then stands still.
@@ -163,7 +217,7 @@ pub enum Effect {
     /// Take transactions again, after [`Effect::Drain`].
     GoOn,
     /// Go back to a checkpoint before a place that this node's log shares with the primary's, or take a new copy: the log has
-    /// something that the primary's has not.
+    /// something that the primary's has not. Exactly one [`Event::Opened`] or [`Event::StartOverFailed`] follows.
     StartOver {
         /// The primary.
         primary: NodeId,
@@ -183,13 +237,25 @@ pub enum Report {
         /// What it has.
         found: Known,
     },
+    /// The partition has no replica on this node any more. What the node has of it may be deleted.
+    Removed {
+        /// The epoch of the configuration without it.
+        epoch: Epoch,
+    },
+    /// This replica was to lead, and its database does not. It pauses, and gives way to other replicas in sync.
+    CannotLead {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// An operator's force is refused: the partition has no replica here, or its database is not whole.
+    ForceRefused,
     /// A replica in sync is told to start over: a contradiction. It does not.
     CutOffRefused,
     /// This replica leads by force. These replicas have more than it has, which is lost.
     ForcedLoss {
         /// The replicas, and the ends of their logs.
         ahead: Vec<(NodeId, LogPoint)>,
-        /// Nodes that were not asked.
+        /// Nodes that were not asked, or whose databases were not open.
         unasked: Vec<NodeId>,
     },
 }

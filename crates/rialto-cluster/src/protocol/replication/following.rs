@@ -3,20 +3,40 @@
 use rialto::fault_injection;
 use rialto::log::LogPoint;
 
-use super::common::Common;
+use super::common::{BEGINNING, Common};
 use super::configuration::{Configuration, Known, Member};
-use super::event::{At, Effect, Report};
+use super::event::{At, Contents, Effect, Report, WithLog};
 use super::forcing::Forcing;
 use super::message::{Fitness, Message, Stream};
 use super::promise::Asked;
 use crate::control::Revision;
 use crate::protocol::{Moment, NodeId};
 
+/// The longest pause after a database that was to lead did not, in times of a promise. The pauses double up to this.
+const PAUSE_MAX: u32 = 16;
+
 /// A primary's word that it has stopped to serve.
 #[derive(Debug)]
 struct Handover {
     end: LogPoint,
     with: Vec<Member>,
+}
+
+/// What is being done about a database that is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartingOver {
+    /// Nothing before this moment.
+    From(Moment),
+    /// The driver was asked to start over, and has not said how that ended.
+    Runs,
+}
+
+/// What a primary was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    stream: Option<Stream>,
+    received: Option<LogPoint>,
+    fitness: Fitness,
 }
 
 /// A replica that does not lead. It takes blocks, gives promises, and sends a swap that makes it primary once its promise
@@ -28,14 +48,16 @@ pub(super) struct Following {
     /// When the primary was heard last.
     heard_at: Moment,
     next_status: Moment,
-    /// The stream and the end that the primary was told last.
-    told: Option<(Option<Stream>, LogPoint)>,
+    told: Option<Told>,
     /// The stream that its log's end belongs to.
     stream: Option<Stream>,
     released: Option<Handover>,
     /// Members in sync that have declared a new life, for the known revision.
     declared: Vec<NodeId>,
     next_question: Moment,
+    starting_over: StartingOver,
+    /// Its database was to lead and did not: it does not try before this moment.
+    paused_until: Moment,
     pub forcing: Option<Forcing>,
 }
 
@@ -43,6 +65,10 @@ impl Following {
     /// A replica that begins to follow. An earlier process, or its own time as primary, may have left a promise.
     pub fn new(common: &Common, now: Moment) -> Following {
         let forgets = fault_injection::is_on("promise-forgotten-by-an-opening");
+        let pauses = match common.lead_failures {
+            0 => 0,
+            failures => (1_u32 << (failures - 1).min(16)).min(PAUSE_MAX),
+        };
         Following {
             promised_until: if forgets { now } else { now + common.options.promise },
             heard_at: now,
@@ -52,6 +78,8 @@ impl Following {
             released: None,
             declared: Vec::new(),
             next_question: now,
+            starting_over: StartingOver::From(now),
+            paused_until: now + common.options.promise * pauses,
             forcing: None,
         }
     }
@@ -65,16 +93,30 @@ impl Following {
         }
     }
 
+    /// The database is open.
+    pub fn opened(&mut self, now: Moment) {
+        (self.stream, self.told) = (None, None);
+        self.starting_over = StartingOver::From(now);
+    }
+
+    /// A database that is whole was not to be had.
+    pub fn start_over_failed(&mut self, common: &Common, now: Moment) {
+        self.starting_over = StartingOver::From(now + common.options.retry);
+    }
+
     /// The primary asks for a promise, under the configuration that is known.
     pub fn heartbeat(&mut self, common: &mut Common, at: At, ask: Asked, redo: LogPoint) {
         self.heard_at = at.now;
-        // A promise beside a swap that may be done would have two primaries serve (C1).
+        // A promise beside a swap that may be done would have two primaries serve (C1). One without a log that moves would
+        // hold up all answers.
         let may_promise = common.fitness == Fitness::Fit
+            && common.is_whole()
+            && at.log.is_some()
             && (!common.has_open_swap() || fault_injection::is_on("promise-beside-a-swap"));
         if may_promise {
             self.promised_until = self.promised_until.max(at.now + common.options.promise);
         }
-        if self.stream.is_some() {
+        if self.stream.is_some() && at.log.is_some() {
             common.effect(Effect::RedoUpTo(redo.lsn));
         }
         self.status(common, at, may_promise.then_some(ask));
@@ -89,9 +131,11 @@ impl Following {
         (begin, end): (LogPoint, LogPoint),
     ) {
         self.heard_at = at.now;
+        let Some(log) = at.log else { return };
         let is_older = self.stream.is_some_and(|current| stream < current);
         // A replica that may be promoted by an open swap keeps the end that the swap was sent with.
-        if is_older || begin != at.log.received || common.has_open_swap() {
+        let keeps_end = common.has_open_swap() || common.fitness == Fitness::Unfit;
+        if is_older || begin != log.received || keeps_end {
             return;
         }
         self.stream = Some(stream);
@@ -103,16 +147,24 @@ impl Following {
     /// The primary's log does not go through an end that this log had.
     pub fn start_over(&mut self, common: &mut Common, at: At, stream: Stream, end: LogPoint) {
         let Some(known) = common.current() else { return };
+        let Some(log) = at.log else { return };
         let is_older = self.stream.is_some_and(|current| stream < current);
-        if is_older || end != at.log.received || common.has_open_swap() {
+        if is_older || end != log.received || common.has_open_swap() {
             return;
         }
         if known.configuration.is_in_sync(common.me) {
             common.effect(Effect::Report(Report::CutOffRefused));
             return;
         }
-        let primary = known.configuration.primary;
+        self.begin_start_over(common, known.configuration.primary);
+    }
+
+    /// From here on there is no whole database, also if the process dies: the file says so before anything is touched.
+    fn begin_start_over(&mut self, common: &mut Common, primary: NodeId) {
         (self.stream, self.told) = (None, None);
+        self.starting_over = StartingOver::Runs;
+        common.saved.contents = Contents::AmidACopy;
+        common.save();
         common.effect(Effect::StartOver { primary });
     }
 
@@ -125,7 +177,8 @@ impl Following {
     pub fn declared(&mut self, common: &Common, from: Member, revision: Revision) {
         let Some(known) = common.current() else { return };
         let recorded = known.configuration.life_in_sync(from.node);
-        if known.revision == revision && recorded.is_some_and(|life| life != from.life) {
+        let is_new = !self.declared.contains(&from.node);
+        if known.revision == revision && recorded.is_some_and(|life| life != from.life) && is_new {
             self.declared.push(from.node);
         }
     }
@@ -137,28 +190,67 @@ impl Following {
         }
         let Some(known) = common.known.clone() else { return common.want_read(at.now) };
         let is_current = common.current().is_some();
-        if !is_current || at.now >= self.heard_at + common.options.promise {
+        if !is_current {
             common.want_read(at.now);
+        } else if at.now >= self.heard_at + common.options.promise {
+            common.poll(at.now);
         }
-        if self.told.is_none_or(|told| told != (self.stream, at.log.received)) || at.now >= self.next_status {
-            self.status(common, at, None);
-        }
-        if !is_current || common.store.open_swap().is_some() || common.fitness == Fitness::Unfit {
+        if !common.is_member() {
             return;
         }
-        let next = if known.configuration.primary == common.me.node {
-            self.primary_again(common, at, &known)
-        } else {
-            self.promotion(common, at, &known)
+        if self.told != Some(self.tells(common, at)) || at.now >= self.next_status {
+            self.status(common, at, None);
+        }
+        if !is_current || common.store.open_swap().is_some() {
+            return;
+        }
+        if !common.is_whole() {
+            return self.go_on_starting_over(common, at.now, &known.configuration);
+        }
+        let is_primary = known.configuration.primary == common.me.node;
+        if common.fitness == Fitness::Unfit || at.now < self.paused_until {
+            if is_primary {
+                self.give_way(common, at.now, &known.configuration);
+            }
+            return;
+        }
+        let Some(at) = at.with_log() else { return };
+        let next = match is_primary {
+            true => self.primary_again(common, at, &known),
+            false => self.promotion(common, at, &known),
         };
-        if let Some(next) = next {
+        if let Some(next) = next
+            && common.is_store_there(at.now)
+        {
             common.propose(&known, next);
+        }
+    }
+
+    /// A replica without a whole database gets one. One that is in sync all the same, by a store that was restored, say,
+    /// waits until it is dropped.
+    fn go_on_starting_over(&mut self, common: &mut Common, now: Moment, known: &Configuration) {
+        let is_due = matches!(self.starting_over, StartingOver::From(from) if now >= from);
+        if is_due && known.primary != common.me.node && !known.is_in_sync(common.me) {
+            self.begin_start_over(common, known.primary);
+        }
+    }
+
+    /// The recorded primary cannot lead now. It does not serve in this epoch any more, whatever comes, so it gives the
+    /// promises back.
+    fn give_way(&mut self, common: &mut Common, now: Moment, known: &Configuration) {
+        if now < self.next_question || !known.is_in_sync(common.me) {
+            return;
+        }
+        self.next_question = now + common.options.heartbeat;
+        for member in known.standbys() {
+            let message = Message::Handover { end: BEGINNING, with: Vec::new() };
+            common.send(member.node, Some(member.life), message);
         }
     }
 
     /// The recorded primary leads only under a configuration that this process has swapped in itself: a swap that an earlier
     /// process has left open is then lost. In another life it waits until no other memory is left (C4).
-    fn primary_again(&mut self, common: &mut Common, at: At, known: &Known) -> Option<Configuration> {
+    fn primary_again(&mut self, common: &mut Common, at: WithLog, known: &Known) -> Option<Configuration> {
         let configuration = &known.configuration;
         if configuration.is_in_sync(common.me) {
             return Some(configuration.again());
@@ -167,7 +259,10 @@ impl Following {
         let waited_for: Vec<Member> =
             configuration.standbys().filter(|member| !self.declared.contains(&member.node)).collect();
         if waited_for.is_empty() || believes_any_life {
-            return common.is_on_disk(at).then(|| configuration.led_by(common.me, &[]));
+            let next = configuration.led_by(common.me, &[]);
+            // One that was alone had on its disk what was answered (C3).
+            let is_loss = configuration.in_sync.len() > 1 && !fault_injection::is_on("loss-untold");
+            return common.is_on_disk(at).then(|| if is_loss { next.with_loss() } else { next });
         }
         if at.now >= self.next_question {
             self.next_question = at.now + common.options.heartbeat;
@@ -180,7 +275,7 @@ impl Following {
 
     /// A standby leads once its promise has run out or was given back, and its disk has all of its log: everything that was
     /// answered at level 2 or 3 is then on the disk of the only replica in sync (C3).
-    fn promotion(&mut self, common: &mut Common, at: At, known: &Known) -> Option<Configuration> {
+    fn promotion(&mut self, common: &mut Common, at: WithLog, known: &Known) -> Option<Configuration> {
         let configuration = &known.configuration;
         let is_free = at.now >= self.promised_until || self.released.is_some();
         if !configuration.is_in_sync(common.me) || !is_free {
@@ -199,12 +294,18 @@ impl Following {
         Some(configuration.led_by(common.me, &with))
     }
 
+    fn tells(&self, common: &Common, at: At) -> Told {
+        let received = at.log.filter(|_| common.is_whole()).map(|log| log.received);
+        Told { stream: self.stream, received, fitness: common.fitness }
+    }
+
     fn status(&mut self, common: &mut Common, at: At, promise: Option<Asked>) {
         let Some(primary) = common.known.as_ref().map(|known| known.configuration.primary) else { return };
-        self.told = Some((self.stream, at.log.received));
+        let told = self.tells(common, at);
+        self.told = Some(told);
         self.next_status = at.now + common.options.heartbeat;
         if primary != common.me.node {
-            let (stream, received, fitness) = (self.stream, at.log.received, common.fitness);
+            let Told { stream, received, fitness } = told;
             common.send(primary, None, Message::Status { promise, stream, received, fitness });
         }
     }

@@ -18,7 +18,7 @@ pub(super) struct Forcing {
     epoch: Epoch,
     /// The epoch has to be above this one.
     above: Epoch,
-    fenced: Vec<(NodeId, LogPoint)>,
+    fenced: Vec<(NodeId, Option<LogPoint>)>,
     next_fence: Moment,
 }
 
@@ -38,7 +38,7 @@ impl Forcing {
     }
 
     /// A replica is fenced in this epoch.
-    pub fn fenced(&mut self, node: NodeId, epoch: Epoch, received: LogPoint) {
+    pub fn fenced(&mut self, node: NodeId, epoch: Epoch, received: Option<LogPoint>) {
         if epoch == self.epoch && self.fenced.iter().all(|(fenced, _)| *fenced != node) {
             self.fenced.push((node, received));
         }
@@ -80,14 +80,21 @@ impl Forcing {
             }
             return;
         }
-        if !common.is_on_disk(at) {
+        let Some(at) = at.with_log() else { return };
+        if !common.is_on_disk(at) || !common.is_store_there(at.now) {
             return;
         }
         let mut next = base.configuration.led_by(common.me, &[]);
         next.epoch = self.epoch;
-        let is_ahead = |(_, received): &&(NodeId, LogPoint)| received.position > at.log.received.position;
-        let ahead = self.fenced.iter().filter(is_ahead).copied().collect();
-        let unasked = self.without.clone();
+        let next = next.with_loss();
+        let end = at.log.received.position;
+        let is_ahead = |(node, received): &(NodeId, Option<LogPoint>)| {
+            received.filter(|received| received.position > end).map(|received| (*node, received))
+        };
+        let ahead = self.fenced.iter().filter_map(is_ahead).collect();
+        // Nor is it known how far those are whose database was not open.
+        let is_unknown = |(node, received): &(NodeId, Option<LogPoint>)| received.is_none().then_some(*node);
+        let unasked = self.without.iter().copied().chain(self.fenced.iter().filter_map(is_unknown)).collect();
         common.effect(Effect::Report(Report::ForcedLoss { ahead, unasked }));
         common.propose(base, next);
     }

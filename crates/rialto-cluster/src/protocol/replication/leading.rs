@@ -1,24 +1,22 @@
 //! [`Leading`]: a replica that leads.
 
-use rialto::Lsn;
 use rialto::fault_injection;
-use rialto::log::{LogPoint, LogPosition};
+use rialto::log::LogPoint;
 
-use super::common::{Common, earlier, later};
+use super::changes::Wish;
+use super::common::{BEGINNING, Common, earlier, later};
 use super::configuration::{Configuration, Known, Member};
-use super::event::{At, Effect};
+use super::event::{At, Effect, LogState, WithLog};
 use super::message::{Fitness, Message, Stream};
 use super::options::Unprotected;
-use super::peer::{Peer, PeerLog};
+use super::peer::Peer;
 use super::promise::Asked;
+use super::status::PeerStatus;
 use crate::protocol::{Epoch, Moment, NodeId};
-
-/// Before every block.
-const BEGINNING: LogPoint = LogPoint { lsn: Lsn(0), position: LogPosition(0), checksum: 0 };
 
 /// How a primary's time ends.
 #[derive(Debug)]
-enum Ending {
+pub(super) enum Ending {
     /// It goes on.
     GoesOn,
     /// It takes no transactions and ships what there is, for a planned change.
@@ -31,7 +29,7 @@ enum Ending {
 
 /// Whether the log of a primary that drains stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+pub(super) enum Standing {
     Moves,
     Still,
 }
@@ -57,13 +55,15 @@ pub(super) struct Leading {
     began: Epoch,
     /// Whether the database takes transactions.
     has_led: bool,
-    peers: Vec<Peer>,
-    agreed: LogPoint,
-    owed: LogPoint,
+    pub(super) peers: Vec<Peer>,
+    pub(super) agreed: LogPoint,
+    pub(super) owed: LogPoint,
     next_heartbeat: Moment,
     last_ask: u64,
     streams: u64,
-    ending: Ending,
+    pub(super) ending: Ending,
+    /// What an operator wants, for each node.
+    pub(super) wishes: Vec<Wish>,
     served_since: Moment,
     last_step: Moment,
     /// Only for a bug that can be put back.
@@ -71,7 +71,7 @@ pub(super) struct Leading {
 }
 
 impl Leading {
-    pub fn new(epoch: Epoch, at: At) -> Leading {
+    pub fn new(epoch: Epoch, at: WithLog) -> Leading {
         Leading {
             began: epoch,
             has_led: false,
@@ -83,6 +83,7 @@ impl Leading {
             last_ask: 0,
             streams: 0,
             ending: Ending::GoesOn,
+            wishes: Vec::new(),
             served_since: at.now,
             last_step: at.now,
             served_at_last_step: false,
@@ -105,8 +106,10 @@ impl Leading {
     }
 
     /// There is a new configuration, which this primary has swapped in.
-    pub fn reconfigured(&mut self, now: Moment) {
+    pub fn reconfigured(&mut self, common: &Common, now: Moment) {
         self.next_heartbeat = now;
+        let Some(known) = &common.known else { return };
+        self.peers.retain(|peer| known.configuration.has(peer.member.node));
     }
 
     pub fn switch_over(&mut self, common: &mut Common, now: Moment, to: NodeId) {
@@ -132,12 +135,12 @@ impl Leading {
 
     /// What may be answered at this moment. A driver asks after it has run a transaction and before it answers it: the
     /// promises are looked at then (C1).
-    pub fn answers(&self, common: &Common, at: At) -> Option<Answers> {
+    pub fn answers(&self, common: &Common, now: Moment, log: LogState) -> Option<Answers> {
         let serves = match fault_injection::is_on("answers-unchecked") {
             true => self.served_at_last_step,
-            false => self.serves(common, at.now),
+            false => self.serves(common, now),
         };
-        let (level_2, on_disk) = (self.agreed, at.log.on_disk);
+        let (level_2, on_disk) = (self.agreed, log.on_disk);
         serves.then(|| Answers { level_2, level_3: earlier(level_2, on_disk) })
     }
 
@@ -154,13 +157,13 @@ impl Leading {
     pub fn status(
         &mut self,
         common: &mut Common,
-        at: At,
+        now: Moment,
         from: Member,
-        status: (Option<Asked>, Option<Stream>, LogPoint, Fitness),
+        status: (Option<Asked>, Option<Stream>, Option<LogPoint>, Fitness),
     ) {
         let (promise, stream, received, fitness) = status;
         let Some(known) = &common.known else { return };
-        if !self.has_led || known.configuration.nodes().all(|node| node != from.node) {
+        if !self.has_led || !known.configuration.has(from.node) {
             return;
         }
         // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
@@ -181,14 +184,16 @@ impl Leading {
         }
         peer.fitness = fitness;
         if let Some(ask) = promise {
-            peer.promise.given(ask, at.now, &common.options);
+            peer.promise.given(ask, now, &common.options);
         }
+        // Without an open database nothing can be sent to it.
+        let Some(received) = received else { return };
         if stream.is_some() && stream == peer.stream {
-            peer.acknowledge(received, at.now);
-        } else if at.now >= peer.next_stream {
+            peer.acknowledge(received, now);
+        } else if now >= peer.next_stream {
             self.streams += 1;
             let stream = Stream { epoch: self.began, number: self.streams };
-            peer.begin(stream, received, at.now + common.options.retry);
+            peer.begin(stream, received, now + common.options.retry);
             common.effect(Effect::Ship { to: peer.member, stream, begin: received, end: received });
         }
     }
@@ -213,13 +218,12 @@ impl Leading {
             common.want_read(at.now);
             return true;
         };
-        if !self.has_led {
-            return true;
-        }
+        let Some(at) = at.with_log().filter(|_| self.has_led) else { return true };
         if at.now >= self.last_step + common.options.heartbeat * 2 {
-            self.peers.iter_mut().for_each(|peer| peer.promise.forgive());
+            self.peers.iter_mut().for_each(Peer::forgive);
         }
         self.last_step = at.now;
+        self.peers.iter_mut().for_each(|peer| peer.compare(at));
         self.agree(common, &known.configuration, at);
         self.served_at_last_step = self.serves(common, at.now);
         if self.served_at_last_step {
@@ -236,6 +240,7 @@ impl Leading {
         if common.store.open_swap().is_none()
             && matches!(self.ending, Ending::GoesOn | Ending::Draining { .. })
             && let Some(next) = self.change(common, &known.configuration, at)
+            && common.is_store_there(at.now)
         {
             common.propose(&known, next);
             // What is promised and acknowledged counts from now on for both configurations.
@@ -244,12 +249,23 @@ impl Leading {
         !matches!(self.ending, Ending::Released { at: since, .. } if at.now >= since + common.options.promise)
     }
 
+    /// What an operator is shown of the others.
+    pub fn peers(&self, now: Moment) -> Vec<PeerStatus> {
+        let show = |peer: &Peer| PeerStatus {
+            member: peer.member,
+            received: peer.acknowledged,
+            promised_until: peer.promise.holds_until(now),
+            fitness: peer.fitness,
+        };
+        self.peers.iter().map(show).collect()
+    }
+
     fn peer(&self, member: Member) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.member == member)
     }
 
     /// What all replicas in sync have, by each configuration that may be in force (C3).
-    fn agree(&mut self, common: &mut Common, known: &Configuration, at: At) {
+    fn agree(&mut self, common: &mut Common, known: &Configuration, at: WithLog) {
         let mut all = at.log.received;
         for configuration in in_force_for_answers(common, known) {
             for member in configuration.standbys() {
@@ -268,7 +284,7 @@ impl Leading {
         }
     }
 
-    fn ship(&mut self, common: &mut Common, at: At) {
+    fn ship(&mut self, common: &mut Common, at: WithLog) {
         for peer in &mut self.peers {
             if let Some((stream, begin)) = peer.next_to_send(at, &common.options) {
                 let end = at.log.received;
@@ -277,7 +293,7 @@ impl Leading {
         }
     }
 
-    fn heartbeat(&mut self, common: &mut Common, known: &Known, at: At) {
+    fn heartbeat(&mut self, common: &mut Common, known: &Known, at: WithLog) {
         let handover = match &self.ending {
             Ending::Released { end, with, to, .. } => Some((*end, with.clone(), Some(*to))),
             Ending::Stopped => Some((at.log.received, Vec::new(), None)),
@@ -299,7 +315,7 @@ impl Leading {
         let me = common.me.node;
         for node in known.configuration.nodes().filter(|node| *node != me) {
             self.last_ask += 1;
-            let ask = Asked(self.last_ask);
+            let mut ask = Asked(self.last_ask);
             let position = self.peers.iter().position(|peer| peer.member.node == node);
             let position = position.or_else(|| {
                 // One in sync that has not been heard yet can be silent, too.
@@ -308,55 +324,17 @@ impl Leading {
                 Some(self.peers.len() - 1)
             });
             if let Some(position) = position {
-                self.peers[position].promise.ask(ask, at.now);
+                ask = self.peers[position].promise.ask(ask, at.now, &common.options);
             }
             let known = known.clone();
             common.send(node, None, Message::Heartbeat { known, ask, redo });
         }
     }
 
-    /// The next configuration, if one is due: silent standbys are dropped, and a learner that has everything is added.
-    fn change(&self, common: &mut Common, known: &Configuration, at: At) -> Option<Configuration> {
-        let is_lost = |member: &Member| {
-            let peer = self.peers.iter().find(|peer| peer.member.node == member.node);
-            peer.is_some_and(|peer| {
-                peer.member.life != member.life
-                    || peer.fitness == Fitness::Unfit
-                    || peer.log == PeerLog::CannotFollow
-                    || peer.promise.is_silent(at.now, &common.options)
-            })
-        };
-        let lost: Vec<NodeId> = known.standbys().filter(is_lost).map(|member| member.node).collect();
-        if !lost.is_empty() {
-            let next = known.without(&lost);
-            // The only replica that is left in sync has on its disk what was answered (C3).
-            let is_safe = next.in_sync.len() > 1
-                || at.log.on_disk.position >= self.owed.position
-                || fault_injection::is_on("drop-without-disk");
-            if !is_safe {
-                common.is_on_disk(at);
-            }
-            return is_safe.then_some(next);
-        }
-        let is_ready = |peer: &&Peer| {
-            known.learners.iter().any(|learner| learner.node == peer.member.node)
-                && peer.fitness == Fitness::Fit
-                && peer.promise.holds(at.now)
-                // The promise of one that was just dropped holds on.
-                && !peer.promise.is_silent(at.now, &common.options)
-                && self.agreed.position >= peer.began.position
-                && peer.acknowledged.is_some_and(|has| {
-                    has.position >= self.owed.position || fault_injection::is_on("learner-added-behind")
-                })
-        };
-        let ready = self.peers.iter().find(is_ready)?;
-        matches!(self.ending, Ending::GoesOn).then(|| known.with(ready.member))
-    }
-
     /// A primary that drains releases its standby once all replicas in sync have all of its log, and its disk, too: then
     /// everything can be answered. The standby has its own disk take the log before its swap. The primary goes on if the
     /// standby is not in sync any more, or if that takes longer than a promise holds.
-    fn end_drain(&mut self, common: &mut Common, known: &Configuration, at: At) {
+    fn end_drain(&mut self, common: &mut Common, known: &Configuration, at: WithLog) {
         let Ending::Draining { since, to, log } = self.ending else { return };
         let is_late = at.now >= since + common.options.promise;
         let target = known.standbys().find(|member| member.node == to && !is_late);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::configuration::{Known, Member};
 use super::promise::Asked;
 use crate::control::Revision;
-use crate::protocol::wire::log_point;
+use crate::protocol::wire::{log_point, optional_log_point};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// A stretch of shipping from a primary to one replica: the blocks of one stream follow one another. A new one begins when the
@@ -55,9 +55,9 @@ pub enum Message {
         promise: Option<Asked>,
         /// The stream that its log's end belongs to, if any.
         stream: Option<Stream>,
-        /// What it has in memory that outlives its process.
-        #[serde(with = "log_point")]
-        received: LogPoint,
+        /// What it has in memory that outlives its process; nothing while its database is not open.
+        #[serde(with = "optional_log_point")]
+        received: Option<LogPoint>,
         /// Whether it can go on as a standby.
         fitness: Fitness,
     },
@@ -107,9 +107,9 @@ pub enum Message {
     Fence,
     /// The answer: no epoch below the envelope's goes on through the sender.
     Fenced {
-        /// The end of the sender's log.
-        #[serde(with = "log_point")]
-        received: LogPoint,
+        /// The end of the sender's log; nothing while its database is not open.
+        #[serde(with = "optional_log_point")]
+        received: Option<LogPoint>,
     },
     /// The other answer: the epoch of the fence is not above all.
     FenceRefused {
@@ -123,7 +123,8 @@ pub enum Message {
 pub enum Fitness {
     /// It can.
     Fit,
-    /// Its log has stopped, or its redo has failed (C7).
+    /// Its log has stopped, or blocks could not be appended or redone (C7). It stays so until a driver makes its state
+    /// machine anew, after it has opened the database again.
     Unfit,
 }
 
@@ -139,17 +140,23 @@ mod tests {
         let point = LogPoint { lsn: Lsn(7), position: LogPosition(4096), checksum: 0xFEDC };
         let member = Member { node: NodeId(1), life: Life(11) };
         let stream = Stream { epoch: Epoch(3), number: 9 };
-        let configuration =
-            Configuration { epoch: Epoch(3), primary: NodeId(1), in_sync: vec![member], learners: vec![] };
+        let configuration = Configuration {
+            epoch: Epoch(3),
+            primary: NodeId(1),
+            in_sync: vec![member],
+            learners: vec![],
+            lost_before: Epoch(0),
+        };
         let known = Known { store: StoreIdentity(5), revision: Revision(8), configuration };
         vec![
             Message::Heartbeat { known: known.clone(), ask: Asked(2), redo: point },
             Message::Status {
                 promise: Some(Asked(2)),
                 stream: Some(stream),
-                received: point,
+                received: Some(point),
                 fitness: Fitness::Fit,
             },
+            Message::Status { promise: None, stream: None, received: None, fitness: Fitness::Unfit },
             Message::Blocks { stream, begin: point, end: point },
             Message::StartOver { stream, end: point },
             Message::Newer { known: Some(known) },
@@ -157,7 +164,7 @@ mod tests {
             Message::AskLife { revision: Revision(8) },
             Message::LifeIs { revision: Revision(8) },
             Message::Fence,
-            Message::Fenced { received: point },
+            Message::Fenced { received: Some(point) },
             Message::FenceRefused { above: Epoch(4) },
         ]
     }

@@ -47,6 +47,7 @@
 //!
 //! The simulation is in `tests/replication/`.
 
+mod changes;
 mod common;
 mod configuration;
 mod event;
@@ -58,12 +59,14 @@ mod options;
 mod peer;
 mod promise;
 mod replica;
+mod status;
 mod store;
 
-pub use configuration::{Configuration, ConfigurationError, Known, Member, StoreIdentity};
-pub use event::{At, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome, Ticket};
+pub use configuration::{Configuration, ConfigurationError, Known, Member, Memories, StoreIdentity};
+pub use event::{At, Contents, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome, Ticket};
 pub use leading::Answers;
 pub use message::{Envelope, Fitness, Message, Stream};
 pub use options::{ReplicationOptions, Unprotected};
 pub use promise::Asked;
 pub use replica::{Replica, RoleKind};
+pub use status::{PeerStatus, ReplicaStatus};

@@ -24,12 +24,25 @@ pub struct ReplicationOptions {
     /// After so long without an answer to its heartbeats the primary drops a standby. It is shorter than a promise: then
     /// a partition whose control store is there loses no time when a standby fails.
     pub silent_after: Duration,
+    /// A standby that lacks blocks and has taken none for so long is dropped, though it promises: its disk may be full.
+    pub lag_max: Duration,
     /// The least time between two requests to the control store for the same purpose, and before blocks are sent again.
     pub retry: Duration,
+    /// While the control store gives no answer, the time between two requests doubles up to this.
+    pub retry_max: Duration,
+    /// A replica that hears no primary asks the control store for the configuration so often, if it has no other reason to.
+    pub poll: Duration,
     /// With fewer replicas in sync, memory alone is no protection.
     pub min_in_sync: usize,
     /// What then becomes of level 2.
     pub unprotected: Unprotected,
+}
+
+impl ReplicationOptions {
+    /// How long a primary counts a promise, from before it asked.
+    pub fn counted_promise(&self) -> Duration {
+        self.promise.saturating_sub(self.drift_margin)
+    }
 }
 
 impl Default for ReplicationOptions {
@@ -39,7 +52,10 @@ impl Default for ReplicationOptions {
             drift_margin: Duration::from_millis(200),
             heartbeat: Duration::from_millis(250),
             silent_after: Duration::from_millis(1000),
+            lag_max: Duration::from_secs(3),
             retry: Duration::from_millis(500),
+            retry_max: Duration::from_secs(4),
+            poll: Duration::from_secs(5),
             min_in_sync: 2,
             unprotected: Unprotected::WhenOnDisk,
         }

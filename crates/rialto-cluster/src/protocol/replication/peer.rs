@@ -1,9 +1,10 @@
 //! [`Peer`]: another replica, as the primary sees it.
 
+use rialto::fault_injection;
 use rialto::log::LogPoint;
 
 use super::configuration::Member;
-use super::event::At;
+use super::event::WithLog;
 use super::message::{Fitness, Stream};
 use super::options::ReplicationOptions;
 use super::promise::Promise;
@@ -37,6 +38,8 @@ pub(super) struct Peer {
     /// What was sent.
     pub sent: LogPoint,
     progress_at: Moment,
+    /// Since when it lacks blocks and has taken none.
+    stuck_since: Option<Moment>,
     pub next_stream: Moment,
 }
 
@@ -52,6 +55,7 @@ impl Peer {
             acknowledged: None,
             sent: beginning,
             progress_at: Moment::ZERO,
+            stuck_since: None,
             next_stream: Moment::ZERO,
         }
     }
@@ -77,13 +81,34 @@ impl Peer {
         }
         if self.acknowledged.is_none_or(|before| received.position > before.position) {
             self.acknowledged = Some(received);
-            self.progress_at = now;
+            (self.progress_at, self.stuck_since) = (now, None);
         }
         self.log = PeerLog::CanFollow;
     }
 
+    /// The primary's log ends here now.
+    pub fn compare(&mut self, at: WithLog) {
+        let end = at.log.received.position;
+        match self.acknowledged.is_some_and(|has| has.position >= end) {
+            true => self.stuck_since = None,
+            false => _ = self.stuck_since.get_or_insert(at.now),
+        }
+    }
+
+    /// Whether it lacks blocks, and has taken none for too long.
+    pub fn is_stuck(&self, now: Moment, options: &ReplicationOptions) -> bool {
+        self.stuck_since.is_some_and(|since| now >= since + options.lag_max)
+            && !fault_injection::is_on("stuck-standby-kept")
+    }
+
+    /// The primary itself stood still: what the replica has said meanwhile may not have been read yet.
+    pub fn forgive(&mut self) {
+        self.stuck_since = None;
+        self.promise.forgive();
+    }
+
     /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
-    pub fn next_to_send(&mut self, at: At, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
+    pub fn next_to_send(&mut self, at: WithLog, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
         let (stream, acknowledged) = (self.stream?, self.acknowledged?);
         let end = at.log.received;
         let is_lost =

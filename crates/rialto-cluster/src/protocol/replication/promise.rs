@@ -11,7 +11,8 @@ use crate::protocol::replication::ReplicationOptions;
 pub struct Asked(pub u64);
 
 /// A standby's promise ("none but you through me for this long"), as the primary counts it: from before it asked, less the
-/// drift margin. One request is outstanding at a time, so an answer always belongs to a moment that is known.
+/// drift margin. One request is outstanding at a time, so an answer always belongs to a moment that is known. It stays
+/// so until it is answered, or too old to be of use: a round trip may take longer than a heartbeat.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     outstanding: Option<(Asked, Moment)>,
@@ -25,10 +26,17 @@ impl Promise {
         Promise { outstanding: None, holds_until: Moment::ZERO, unanswered_since: None }
     }
 
-    /// A request goes out now. An answer to an earlier one counts no more.
-    pub fn ask(&mut self, request: Asked, now: Moment) {
-        self.outstanding = Some((request, now));
+    /// A request goes out now: this one if the last one was answered or is too old, else the last one again.
+    pub fn ask(&mut self, next: Asked, now: Moment, options: &ReplicationOptions) -> Asked {
         self.unanswered_since.get_or_insert(now);
+        let replaces = fault_injection::is_on("outstanding-request-replaced");
+        match self.outstanding {
+            Some((request, asked_at)) if now < asked_at + options.counted_promise() && !replaces => request,
+            _ => {
+                self.outstanding = Some((next, now));
+                next
+            }
+        }
     }
 
     /// The standby has answered a request, now.
@@ -39,14 +47,18 @@ impl Promise {
             let from_its_answer = fault_injection::is_on("promise-counted-from-its-answer");
             let asked_at = if from_its_answer { now } else { asked_at };
             (self.outstanding, self.unanswered_since) = (None, None);
-            let until = asked_at + options.promise.saturating_sub(options.drift_margin);
-            self.holds_until = self.holds_until.max(until);
+            self.holds_until = self.holds_until.max(asked_at + options.counted_promise());
         }
     }
 
     /// The primary itself stood still: what the standby has said meanwhile may not have been read yet.
     pub fn forgive(&mut self) {
         self.unanswered_since = None;
+    }
+
+    /// Until when it holds, if it does at this moment.
+    pub fn holds_until(&self, now: Moment) -> Option<Moment> {
+        self.holds(now).then_some(self.holds_until)
     }
 
     /// Whether it holds at this moment.

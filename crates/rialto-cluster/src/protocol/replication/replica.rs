@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use rialto::fault_injection;
 
+use super::changes::Wish;
 use super::common::Common;
-use super::configuration::{Known, Member};
-use super::event::{At, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome};
+use super::configuration::{Configuration, Known, Member};
+use super::event::{At, Contents, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome};
 use super::following::Following;
 use super::forcing::Forcing;
 use super::leading::{Answers, Leading};
 use super::message::{Envelope, Fitness, Message};
 use super::options::ReplicationOptions;
+use super::status::ReplicaStatus;
 use super::store::StoreRequests;
 use crate::protocol::{Epoch, Moment, PartitionId};
 
@@ -38,6 +40,7 @@ enum Role {
 ///    swap of an earlier process is open while it leads.
 /// 3. While a swap of its own may still be done, it gives no promise and takes no block.
 /// 4. At most one swap is open. It is concluded by a configuration of its epoch or a later one, and by nothing else.
+/// 5. While its database is not whole, it promises nothing and leads nothing, also after its process has begun again.
 #[derive(Debug)]
 pub struct Replica {
     common: Common,
@@ -61,6 +64,8 @@ impl Replica {
             fenced: Epoch(0),
             known: None,
             fitness: Fitness::Fit,
+            lead_failures: 0,
+            refused: None,
             store: StoreRequests::none(),
             out: Vec::new(),
         };
@@ -99,7 +104,7 @@ impl Replica {
     /// yet is asked for again after each step: more replicas may have it, its disk may have it, or a promise may have come.
     pub fn answers(&self, now: Moment, log: LogState) -> Option<Answers> {
         match &self.role {
-            Role::Leading(leading) => leading.answers(&self.common, At { now, log }),
+            Role::Leading(leading) => leading.answers(&self.common, now, log),
             Role::Following(_) => None,
         }
     }
@@ -109,6 +114,26 @@ impl Replica {
         match &self.role {
             Role::Leading(leading) => leading.admits_level_2(&self.common),
             Role::Following(_) => false,
+        }
+    }
+
+    /// What an operator is shown of it.
+    pub fn status(&self, now: Moment) -> ReplicaStatus {
+        let configuration = self.common.known.as_ref().map(|known| &known.configuration);
+        ReplicaStatus {
+            role: self.role(),
+            fitness: self.common.fitness,
+            epoch: self.epoch(),
+            primary: configuration.map(|configuration| configuration.primary),
+            in_sync: configuration.map_or_else(Vec::new, |configuration| configuration.in_sync.clone()),
+            learners: configuration.map_or_else(Vec::new, |configuration| configuration.learners.clone()),
+            serves: self.serves(now),
+            peers: match &self.role {
+                Role::Leading(leading) => leading.peers(now),
+                Role::Following(_) => Vec::new(),
+            },
+            open_swap: self.common.store.open_swap().map(|swap| swap.to.epoch),
+            store_seen: self.common.store.seen_at(),
         }
     }
 
@@ -129,14 +154,33 @@ impl Replica {
                     self.read(at, outcome);
                 }
             }
+            Event::StoreChanged => self.common.store.changed(),
             Event::SwapEnded(ticket, outcome) => {
                 if self.common.store.answered(ticket) {
                     self.swapped(at, outcome);
                 }
             }
-            Event::Led => self.if_leading(|leading, _| leading.led()),
+            Event::Led => {
+                self.common.lead_failures = 0;
+                self.if_leading(|leading, _| leading.led());
+            }
             Event::Drained => self.if_leading(|leading, _| leading.drained()),
-            Event::LeadFailed => self.follow(at.now),
+            Event::LeadFailed => self.lead_failed(at.now),
+            Event::Opened { life } => {
+                self.common.me.life = life;
+                if self.common.saved.contents != Contents::Whole {
+                    self.common.saved.contents = Contents::Whole;
+                    self.common.save();
+                }
+                if let Role::Following(following) = &mut self.role {
+                    following.opened(at.now);
+                }
+            }
+            Event::StartOverFailed => {
+                if let Role::Following(following) = &mut self.role {
+                    following.start_over_failed(&self.common, at.now);
+                }
+            }
             Event::CannotShip { to, stream } => {
                 self.if_leading(|leading, common| leading.cannot_ship(common, to, stream));
             }
@@ -145,8 +189,18 @@ impl Replica {
                 self.if_leading(|leading, _| leading.stopped());
             }
             Event::RedoFailed => self.common.fitness = Fitness::Unfit,
+            Event::AppendFailed => {
+                if !fault_injection::is_on("append-failure-untold") {
+                    self.common.fitness = Fitness::Unfit;
+                }
+            }
             Event::Switchover { to } => {
                 self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
+            }
+            Event::AddLearner { member } => self.if_leading(|leading, _| leading.wish(Wish::Add(member))),
+            Event::Remove { node } => self.if_leading(|leading, _| leading.wish(Wish::Remove(node))),
+            Event::Force { .. } if !self.common.is_whole() || !self.common.is_member() => {
+                self.common.effect(Effect::Report(Report::ForceRefused));
             }
             Event::Force { without } => {
                 self.follow(at.now);
@@ -171,7 +225,7 @@ impl Replica {
             self.follow(at.now);
         }
         // While a swap is open its outcome is asked for.
-        if self.common.store.open_swap().is_some() {
+        if self.common.store.open_swap().is_some() || self.common.store.has_change() {
             self.common.want_read(at.now);
         }
     }
@@ -180,6 +234,17 @@ impl Replica {
         if let Role::Leading(leading) = &mut self.role {
             act(leading, &mut self.common);
         }
+    }
+
+    /// The database was to lead, and does not.
+    fn lead_failed(&mut self, now: Moment) {
+        let Role::Leading(_) = self.role else { return };
+        if !fault_injection::is_on("leads-again-at-once") {
+            self.common.lead_failures = self.common.lead_failures.saturating_add(1);
+        }
+        let epoch = self.common.saved.epoch;
+        self.common.effect(Effect::Report(Report::CannotLead { epoch }));
+        self.follow(now);
     }
 
     /// Stops to lead, if it does.
@@ -220,7 +285,7 @@ impl Replica {
         match (&mut self.role, message) {
             (Role::Leading(leading), Message::Status { promise, stream, received, fitness }) => {
                 let status = (promise, stream, received, fitness);
-                leading.status(&mut self.common, at, from, status);
+                leading.status(&mut self.common, at.now, from, status);
             }
             (Role::Following(following), Message::Heartbeat { ask, redo, .. }) if is_of_primary => {
                 following.heartbeat(&mut self.common, at, ask, redo);
@@ -246,7 +311,7 @@ impl Replica {
                     self.common.fenced = epoch;
                 }
                 let answer = match self.common.fenced == epoch {
-                    true => Message::Fenced { received: at.log.received },
+                    true => Message::Fenced { received: at.log.map(|log| log.received) },
                     false => Message::FenceRefused { above: epoch.max(before.proposed) },
                 };
                 self.common.send(from.node, Some(from.life), answer);
@@ -274,20 +339,36 @@ impl Replica {
     }
 
     fn read(&mut self, at: At, outcome: ReadOutcome) {
-        let ReadOutcome::Is(found) = outcome else { return };
-        if let Role::Following(Following { forcing: Some(forcing), .. }) = &mut self.role {
+        let found = match outcome {
+            ReadOutcome::Is(found) => found,
+            ReadOutcome::Missing => return self.common.store.seen(at.now),
+            ReadOutcome::Unavailable => return self.common.store.unavailable(at.now, &self.common.options),
+        };
+        self.common.store.seen(at.now);
+        if let Role::Following(following) = &mut self.role
+            && let Some(forcing) = &mut following.forcing
+        {
             match self.common.store.open_swap() {
                 Some(swap) if swap.to == found.configuration => self.adopt(at, found),
                 Some(swap) if swap.from == found => self.send_swap_again(),
                 _ => {
                     self.common.store.conclude();
+                    // A store that was restored may not know the replica yet.
+                    let is_newest = found.configuration.epoch >= self.common.saved.epoch;
+                    if is_newest && !found.configuration.has(self.common.me.node) {
+                        following.forcing = None;
+                        return self.common.effect(Effect::Report(Report::ForceRefused));
+                    }
                     forcing.read(found);
                 }
             }
             return;
         }
         if !self.common.is_acceptable(&found) {
-            self.common.effect(Effect::Report(Report::StoreRefused { found }));
+            if self.common.refused.as_ref() != Some(&found) {
+                self.common.refused = Some(found.clone());
+                self.common.effect(Effect::Report(Report::StoreRefused { found }));
+            }
             return;
         }
         let known = self.common.known.as_ref().map(|known| known.configuration.epoch);
@@ -308,6 +389,9 @@ impl Replica {
     }
 
     fn swapped(&mut self, at: At, outcome: SwapOutcome) {
+        if outcome != SwapOutcome::Unknown {
+            self.common.store.seen(at.now);
+        }
         let Some(swap) = self.common.store.open_swap() else { return };
         match outcome {
             SwapOutcome::Done(revision) => {
@@ -333,24 +417,34 @@ impl Replica {
         if swap.is_some_and(|swap| swap.to.epoch <= configuration.epoch) {
             self.common.store.conclude();
         }
-        let leads = is_own && configuration.primary == self.common.me.node;
+        // A database that is not open cannot lead; one that is recorded as primary all the same swaps again once it is.
+        let log = at.with_log().filter(|_| is_own && configuration.primary == self.common.me.node);
         let primary = self.common.known.as_ref().map(|known| known.configuration.primary);
         let is_same_primary = primary == Some(configuration.primary);
-        let epoch = configuration.epoch;
+        let (epoch, memories) = (configuration.epoch, configuration.memories());
+        self.tell_removal(configuration);
         self.common.saved.epoch = self.common.saved.epoch.max(epoch);
         self.common.saved.store = Some(known.store);
         self.common.save();
         self.common.known = Some(Arc::new(known));
         match &mut self.role {
-            Role::Leading(leading) if leads => leading.reconfigured(at.now),
+            Role::Leading(leading) if log.is_some() => leading.reconfigured(&self.common, at.now),
             Role::Leading(_) => self.follow(at.now),
-            Role::Following(_) if leads => {
-                self.common.effect(Effect::Lead { epoch });
-                self.role = Role::Leading(Leading::new(epoch, at));
-            }
-            Role::Following(following) => {
-                following.reconfigured(is_same_primary);
-            }
+            Role::Following(following) => match log {
+                Some(at) => {
+                    self.common.effect(Effect::Lead { epoch, memories });
+                    self.role = Role::Leading(Leading::new(epoch, at));
+                }
+                None => following.reconfigured(is_same_primary),
+            },
+        }
+    }
+
+    /// Tells the operator of a configuration without this replica, unless it is the first one that is seen here.
+    fn tell_removal(&mut self, configuration: &Configuration) {
+        let (epoch, is_known) = (configuration.epoch, self.common.saved.store.is_some());
+        if is_known && self.common.is_member() && !configuration.has(self.common.me.node) {
+            self.common.effect(Effect::Report(Report::Removed { epoch }));
         }
     }
 }

@@ -1,0 +1,121 @@
+//! Which change of the configuration a primary makes.
+
+use rialto::fault_injection;
+
+use super::common::Common;
+use super::configuration::{Configuration, Member};
+use super::event::WithLog;
+use super::leading::{Ending, Leading};
+use super::message::Fitness;
+use super::peer::{Peer, PeerLog};
+use crate::protocol::NodeId;
+
+/// The most wishes of an operator that a primary keeps. Further ones are not taken: they are to be told again anyway.
+const WISHES_MAX: usize = 64;
+
+/// What an operator wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// One more replica.
+    Add(Member),
+    /// No replica on this node.
+    Remove(NodeId),
+}
+
+impl Wish {
+    fn node(self) -> NodeId {
+        match self {
+            Wish::Add(member) => member.node,
+            Wish::Remove(node) => node,
+        }
+    }
+
+    /// The configuration that it asks for, if it is another one.
+    fn next(self, known: &Configuration) -> Option<Configuration> {
+        match self {
+            Wish::Add(member) => (!known.has(member.node)).then(|| known.with_learner(member)),
+            Wish::Remove(node) => {
+                (known.has(node) && known.primary != node).then(|| known.without_replica(node))
+            }
+        }
+    }
+}
+
+impl Leading {
+    /// An operator wants this, instead of what was wanted for the same node before.
+    pub fn wish(&mut self, wish: Wish) {
+        self.wishes.retain(|other| other.node() != wish.node());
+        if self.wishes.len() < WISHES_MAX {
+            self.wishes.push(wish);
+        }
+    }
+
+    /// The next configuration, if one is due: standbys that hold up the partition are dropped, then an operator's wishes are
+    /// followed, then a learner that has everything gets in sync.
+    pub fn change(
+        &mut self,
+        common: &mut Common,
+        known: &Configuration,
+        at: WithLog,
+    ) -> Option<Configuration> {
+        let lost: Vec<NodeId> = known
+            .standbys()
+            .filter(|member| self.is_lost(common, *member, at))
+            .map(|member| member.node)
+            .collect();
+        if !lost.is_empty() {
+            return self.if_safe(common, known, at, known.without(&lost));
+        }
+        if !matches!(self.ending, Ending::GoesOn) {
+            return None;
+        }
+        self.wishes.retain(|wish| wish.next(known).is_some());
+        if let Some(next) = self.wishes.iter().find_map(|wish| wish.next(known)) {
+            return self.if_safe(common, known, at, next);
+        }
+        let ready = self.peers.iter().find(|peer| self.is_ready(common, known, peer, at))?;
+        Some(known.with(ready.member))
+    }
+
+    /// The replica that becomes the only one in sync has on its disk what was answered (C3).
+    fn if_safe(
+        &self,
+        common: &mut Common,
+        known: &Configuration,
+        at: WithLog,
+        next: Configuration,
+    ) -> Option<Configuration> {
+        let is_safe = next.in_sync.len() > 1
+            || known.in_sync.len() == 1
+            || at.log.on_disk.position >= self.owed.position
+            || fault_injection::is_on("drop-without-disk");
+        if !is_safe {
+            common.is_on_disk(at);
+        }
+        is_safe.then_some(next)
+    }
+
+    fn is_lost(&self, common: &Common, member: Member, at: WithLog) -> bool {
+        let peer = self.peers.iter().find(|peer| peer.member.node == member.node);
+        peer.is_some_and(|peer| {
+            peer.member.life != member.life
+                || peer.fitness == Fitness::Unfit
+                || peer.log == PeerLog::CannotFollow
+                || peer.promise.is_silent(at.now, &common.options)
+                || peer.is_stuck(at.now, &common.options)
+        })
+    }
+
+    fn is_ready(&self, common: &Common, known: &Configuration, peer: &Peer, at: WithLog) -> bool {
+        known.learners.iter().any(|learner| learner.node == peer.member.node)
+            && peer.fitness == Fitness::Fit
+            && peer.promise.holds(at.now)
+            // The promise of one that was just dropped holds on.
+            && !peer.promise.is_silent(at.now, &common.options)
+            && !peer.is_stuck(at.now, &common.options)
+            && self.agreed.position >= peer.began.position
+            && peer.acknowledged.is_some_and(|has| {
+                has.position >= self.owed.position || fault_injection::is_on("learner-added-behind")
+            })
+    }
+}

@@ -1,0 +1,104 @@
+//! A node of the simulation: a replica with its log, clock and disk, and what is wrong with them.
+
+use std::time::Duration;
+
+use rialto::log::LogPoint;
+use rialto_cluster::protocol::replication::{LogState, Member, Replica, Saved};
+use rialto_cluster::protocol::{Life, Moment, NodeId};
+
+use crate::log::ModelLog;
+
+/// A transaction that ran at a primary and is not answered yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Running {
+    pub place: usize,
+    pub level: u8,
+    /// For a read: what was answered when it began.
+    pub read_after: Option<LogPoint>,
+}
+
+/// Whether a node's database takes transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    Follows,
+    BeginsToLead,
+    Leads,
+    Drains,
+}
+
+/// Whether a node's database is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    Open,
+    /// It is being opened, or copied.
+    Closed,
+}
+
+/// What becomes of blocks that come to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appends {
+    Work,
+    /// The disk is full, say, and the driver says so.
+    Fail,
+    /// Nothing becomes of them, and nothing is said.
+    Stick,
+}
+
+pub struct Node {
+    pub id: NodeId,
+    pub life: Life,
+    /// None while the process is dead.
+    pub replica: Option<Replica>,
+    /// How many processes it had: what was begun for an earlier one is void.
+    pub process: u64,
+    pub saved: Saved,
+    pub log: ModelLog,
+    pub kernel: Kernel,
+    pub database: Database,
+    /// The directory has a part of a copy only.
+    pub is_half: bool,
+    pub appends: Appends,
+    /// The database does not lead.
+    pub fails_to_lead: bool,
+    /// What has failed is repaired by an opening only.
+    pub needs_opening: bool,
+    /// Its replica has said that it is none of the partition's.
+    pub says_removed: bool,
+    pub leads_begun: u64,
+    pub reads: u64,
+    pub bound: usize,
+    /// The log before this is not there any more to be shipped.
+    pub trimmed: usize,
+    pub running: Vec<Running>,
+    pub log_stopped: bool,
+    pub paused_until: u64,
+    /// How fast its clock runs, in thousandths, and where it began.
+    pub rate: u64,
+    pub offset: u64,
+    /// How probable it is at a tick that the disk has got what is there, of 100.
+    pub disk: u64,
+    /// The process dies after so many effects.
+    pub dies_after: Option<u64>,
+    /// The process dies when it has sent its next swap, which is then done late.
+    pub dies_at_swap: bool,
+    pub cut_off_store: bool,
+}
+
+impl Node {
+    pub fn member(&self) -> Member {
+        Member { node: self.id, life: self.life }
+    }
+
+    /// The log, as a driver tells it.
+    pub fn log_state(&self) -> Option<LogState> {
+        (self.database == Database::Open).then(|| self.log.state())
+    }
+
+    pub fn now(&self, time: u64) -> Moment {
+        Moment(Duration::from_micros(self.offset + time * self.rate))
+    }
+
+    pub fn is_paused(&self, time: u64) -> bool {
+        time < self.paused_until
+    }
+}
