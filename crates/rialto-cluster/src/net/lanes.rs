@@ -213,7 +213,8 @@ mod tests {
         let (mut ahead, mut written) = (0_isize, Vec::new());
         for _ in 0..200 {
             for _ in 0..below(12) {
-                let length = 9 + below([10, 1_000, 20_000, LONGEST - 9][below(4)]);
+                let bound = [10, 1_000, 20_000, LONGEST - 9][below(4)];
+                let length = 9 + below(bound);
                 let class = CLASSES[below(3)];
                 if below(2) == 0 {
                     lanes.append(&mut turn);

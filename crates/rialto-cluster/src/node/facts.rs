@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::replica::configuration_key;
-use crate::control::{ControlError, ControlStore, Revision, Swapped};
+use crate::control::{ControlError, ControlStore, Swapped};
 use crate::net::Member as LinkMember;
-use crate::protocol::replication::{Configuration, Member};
+use crate::protocol::replication::{Configuration, Member, StoreIdentity};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// The key of [`ClusterFacts`].
@@ -105,7 +105,7 @@ impl ClusterFacts {
     /// # Errors
     /// See [`FactsError`].
     pub fn read(store: &dyn ControlStore) -> Result<ClusterFacts, FactsError> {
-        let found = store.get(CLUSTER_KEY)?.ok_or(FactsError::NoCluster)?;
+        let found = store.get(CLUSTER_KEY)?.value.ok_or(FactsError::NoCluster)?;
         let facts: ClusterFacts = parse(CLUSTER_KEY, &found.value)?;
         match facts.number() {
             Some(_) if (1..=PARTITIONS_MAX).contains(&facts.partitions) => Ok(facts),
@@ -130,7 +130,7 @@ impl NodeFacts {
     /// # Errors
     /// See [`FactsError`].
     pub fn all(store: &dyn ControlStore) -> Result<Vec<NodeFacts>, FactsError> {
-        store.list(NODES)?.iter().map(|(key, found)| parse(key, &found.value)).collect()
+        store.list(NODES)?.keys.iter().map(|(key, found)| parse(key, &found.value)).collect()
     }
 }
 
@@ -194,7 +194,13 @@ fn first_configuration(facts: &ClusterFacts, nodes: &[NodeFacts], partition: Par
     };
     let primary = member(0);
     let learners = (1..facts.replicas).map(member).collect();
-    Configuration { epoch: Epoch(1), primary: primary.node, in_sync: vec![primary], learners }
+    Configuration {
+        epoch: Epoch(1),
+        primary: primary.node,
+        in_sync: vec![primary],
+        learners,
+        lost_before: Epoch(0),
+    }
 }
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
@@ -211,7 +217,11 @@ fn damaged(key: &str, what: &str) -> FactsError {
 
 /// Gives a key its first value. One that it has already stays.
 fn make(store: &dyn ControlStore, key: &str, value: &[u8]) -> Result<(), FactsError> {
-    match store.swap(key, None::<Revision>, value)? {
+    let identity = store.identify(StoreIdentity::draw())?;
+    match store.swap(identity, key, None, value)? {
         Swapped::Done(_) | Swapped::Lost => Ok(()),
+        Swapped::AnotherStore => {
+            Err(FactsError::Wrong("the control store was restored meanwhile; run it again".to_owned()))
+        }
     }
 }

@@ -8,10 +8,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rialto::log::{LogPoint, LogPosition};
 use rialto::{Database, Follower, Lsn, Options};
 
-use crate::node::random::random_number;
 use crate::node::transfer::{Source, Transfers};
 use crate::protocol::replication::LogState;
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
@@ -19,15 +17,11 @@ use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 /// How long a replica that is to lead waits for its redo.
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
-/// The end of the log of a replica without a database. No log has a block that ends there, so a primary finds that its log
-/// does not go through it, and has the replica take a copy.
-const NO_LOG: LogPoint = LogPoint { lsn: Lsn(0), position: LogPosition(1), checksum: 0 };
-
 /// The database of a replica.
 #[derive(Clone)]
 pub enum Kernel {
-    /// It has none, or it is closed to be opened again. Its log stands where this says.
-    Closed(LogState),
+    /// It has none, or it is closed to be opened again, or to be copied.
+    Closed,
     /// It takes the log of another one.
     Following(Arc<Follower>),
     /// It takes transactions.
@@ -35,23 +29,18 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// No database.
-    pub fn none() -> Kernel {
-        Kernel::Closed(LogState { received: NO_LOG, on_disk: NO_LOG })
-    }
-
-    /// How far its log is.
-    pub fn log(&self) -> LogState {
+    /// How far its log is, if it has one.
+    pub fn log(&self) -> Option<LogState> {
         match self {
-            Kernel::Closed(log) => *log,
+            Kernel::Closed => None,
             // What is on the disk is looked at first: it is never more than what was received.
             Kernel::Following(follower) => {
                 let on_disk = follower.on_disk_point();
-                LogState { received: follower.point(), on_disk }
+                Some(LogState { received: follower.point(), on_disk })
             }
             Kernel::Leading(db) => {
                 let on_disk = db.on_disk_point();
-                LogState { received: db.log_end(), on_disk }
+                Some(LogState { received: db.log_end(), on_disk })
             }
         }
     }
@@ -84,14 +73,18 @@ pub enum IfMissing {
 
 /// How a task ended.
 pub enum Done {
-    /// The database is open as a follower, with this life; there may be none.
-    Opened(Kernel, Life),
+    /// The database is open as a follower, with this life.
+    Opened(Arc<Follower>, Life),
+    /// There is no database.
+    Missing,
     /// It leads, since this epoch.
     Led(Database, Epoch),
     /// It does not.
     NotLed(String),
-    /// It could not be opened, made or copied; the replica has none now.
-    Failed(String),
+    /// It could not be opened or made.
+    NotOpened(String),
+    /// It could not be copied, so there is none.
+    NotCopied(String),
     /// More is on the disk, or a load file is there.
     Moved,
 }
@@ -164,24 +157,18 @@ impl DatabasePlace {
 
 fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> Done {
     match task {
-        Task::Open(if_missing) => match open(place, if_missing) {
-            Ok((kernel, life)) => Done::Opened(kernel, life),
-            Err(why) => Done::Failed(why),
-        },
+        Task::Open(if_missing) => opened(place, if_missing),
         Task::Lead(follower, epoch) => match follower.lead(LEAD_WITHIN) {
             Ok(db) => Done::Led(db, epoch),
             Err(error) => Done::NotLed(error.to_string()),
         },
         Task::Follow(kernel) => {
             close(kernel);
-            match open(place, IfMissing::TakeCopy) {
-                Ok((kernel, life)) => Done::Opened(kernel, life),
-                Err(why) => Done::Failed(why),
-            }
+            opened(place, IfMissing::TakeCopy)
         }
         Task::StartOver { from, old } => match start_over(place, transfers, from, old) {
-            Ok((kernel, life)) => Done::Opened(kernel, life),
-            Err(why) => Done::Failed(why),
+            Ok(()) => opened(place, IfMissing::TakeCopy),
+            Err(why) => Done::NotCopied(why),
         },
         Task::LoadFile { from, number, follower } => {
             let source = Source::LoadFile { partition: place.partition, number };
@@ -194,7 +181,7 @@ fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> D
             let _ = match kernel {
                 Kernel::Following(follower) => follower.sync(),
                 Kernel::Leading(db) => db.sync(),
-                Kernel::Closed(_) => Ok(()),
+                Kernel::Closed => Ok(()),
             };
             Done::Moved
         }
@@ -206,23 +193,33 @@ fn close(kernel: Kernel) {
     let _ = match kernel {
         Kernel::Following(follower) => follower.close(),
         Kernel::Leading(db) => db.close(),
-        Kernel::Closed(_) => Ok(()),
+        Kernel::Closed => Ok(()),
     };
 }
 
-fn open(place: &DatabasePlace, if_missing: IfMissing) -> Result<(Kernel, Life), String> {
+fn opened(place: &DatabasePlace, if_missing: IfMissing) -> Done {
+    match open(place, if_missing) {
+        Ok(Some(follower)) => {
+            let life = Life(follower.life());
+            Done::Opened(Arc::new(follower), life)
+        }
+        Ok(None) => Done::Missing,
+        Err(why) => Done::NotOpened(why),
+    }
+}
+
+fn open(place: &DatabasePlace, if_missing: IfMissing) -> Result<Option<Follower>, String> {
     let path = place.database();
     let is_there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
-    if !is_there {
-        match if_missing {
-            IfMissing::TakeCopy => return Ok((Kernel::none(), Life(random_number()))),
-            IfMissing::Create => create(place)?,
-        }
+    match if_missing {
+        IfMissing::TakeCopy if !is_there => return Ok(None),
+        IfMissing::Create if !is_there => create(place)?,
+        IfMissing::TakeCopy | IfMissing::Create => {}
     }
     let options = Options { create: false, ..place.options.clone() };
-    let follower = Follower::open_redoing_up_to(&path, options, Lsn(0)).map_err(|error| error.to_string())?;
-    let life = Life(follower.life());
-    Ok((Kernel::Following(Arc::new(follower)), life))
+    // What other replicas in sync may lack is redone when the primary says so (C5).
+    let opened = Follower::open_redoing_up_to(&path, options, Lsn::ZERO);
+    opened.map(Some).map_err(|error| error.to_string())
 }
 
 /// Makes the database in another directory first: one that is half made is never opened.
@@ -243,19 +240,15 @@ fn start_over(
     transfers: &Arc<Transfers>,
     from: NodeId,
     old: Kernel,
-) -> Result<(Kernel, Life), String> {
+) -> Result<(), String> {
     close(old);
     let receiving = place.receiving();
     clear(&receiving)?;
     let mut copy = transfers.pull(from, Source::Copy(place.partition));
     let received = Follower::receive(&receiving, &mut copy);
     drop(copy);
-    let received = match received {
-        Ok(_) => put_in_place(&receiving, &place.database()),
-        Err(error) => Err(format!("the copy from {from}: {error}")),
-    };
-    let opened = open(place, IfMissing::TakeCopy);
-    received.and(opened)
+    received.map_err(|error| format!("the copy from {from}: {error}"))?;
+    put_in_place(&receiving, &place.database())
 }
 
 fn put_in_place(from: &Path, to: &Path) -> Result<(), String> {

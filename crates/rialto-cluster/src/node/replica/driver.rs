@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rialto::Error;
 use rialto::log::{LogCursor, LogPoint};
+use rialto::{Error, Follower};
 
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task};
 use super::hosted::{Admission, ReplicaOptions, Shared};
@@ -19,10 +19,11 @@ use super::store_requests::{StoreRequests, read_configuration};
 use crate::control::{ControlError, ControlStore};
 use crate::net::Class;
 use crate::node::packet::{Packet, blocks};
+use crate::node::random::random_number;
 use crate::node::sending::Sending;
 use crate::node::transfer::Transfers;
 use crate::protocol::replication::{
-    At, Effect, Envelope, Event, Member, Message, Replica, Report, RoleKind, Saved,
+    At, Contents, Effect, Envelope, Event, Member, Memories, Message, Replica, Report, RoleKind, Saved,
 };
 use crate::protocol::{Epoch, Life, NodeId};
 
@@ -100,7 +101,7 @@ pub fn start(
         changes: Changes::None,
         open_again: None,
         log_ended: false,
-        redo_failed: false,
+        is_unfit: false,
     };
     let name = format!("rialto-replica-{}", partition.0);
     let thread = std::thread::Builder::new().name(name).spawn(move || driver.run())?;
@@ -134,12 +135,13 @@ struct Driver {
     receiver: Receiver<Input>,
     effects: Vec<Effect>,
     follow_ups: VecDeque<Event>,
-    /// The epoch in which the database was asked to lead.
-    leads_since: Option<Epoch>,
+    /// The epoch in which the database was asked to lead, and what was lost by then.
+    leads_since: Option<(Epoch, Memories)>,
     changes: Changes,
     open_again: Option<Instant>,
     log_ended: bool,
-    redo_failed: bool,
+    /// Whether the state machine was told that the database cannot go on.
+    is_unfit: bool,
 }
 
 /// The replica cannot go on, for a reason that is told.
@@ -192,8 +194,7 @@ impl Driver {
             let mut state = self.shared.state.lock();
             state.machine = None;
             state.leads += 1;
-            let log = state.kernel.log();
-            std::mem::replace(&mut state.kernel, Kernel::Closed(log))
+            std::mem::replace(&mut state.kernel, Kernel::Closed)
         };
         self.shared.changed.notify_all();
         drop(self.shipping);
@@ -207,7 +208,7 @@ impl Driver {
         let _ = match kernel {
             Kernel::Following(follower) => follower.close(),
             Kernel::Leading(db) => db.close(),
-            Kernel::Closed(_) => Ok(()),
+            Kernel::Closed => Ok(()),
         };
     }
 
@@ -216,45 +217,91 @@ impl Driver {
     /// Opens the database. It is made only for the recorded primary of the first configuration: before a primary serves it
     /// swaps in another one, so nothing was ever answered.
     fn first_open(&mut self) {
+        if self.saved.contents == Contents::AmidACopy {
+            return self.begin(Life(random_number()));
+        }
         let if_missing = match read_configuration(&*self.store, self.shared.partition) {
             Ok(Some(known)) => {
                 let first = known.configuration;
                 let is_new = first.epoch == Epoch(1) && first.primary == self.me.node;
                 if is_new && self.saved == Saved::default() { IfMissing::Create } else { IfMissing::TakeCopy }
             }
-            Ok(None) => IfMissing::TakeCopy,
-            Err(ControlError::Unavailable(_) | ControlError::Refused(_)) => IfMissing::TakeCopy,
+            Ok(None) | Err(ControlError::Unavailable(_) | ControlError::Refused(_)) => IfMissing::TakeCopy,
         };
         self.changes = Changes::Opens;
         self.work.begin(Task::Open(if_missing));
     }
 
-    fn opened(&mut self, kernel: Kernel, life: Life) -> Result<(), Stops> {
+    fn opened(&mut self, follower: Arc<Follower>, life: Life) -> Result<(), Stops> {
         self.changes = Changes::None;
-        (self.log_ended, self.redo_failed) = (false, false);
-        let is_none = matches!(kernel, Kernel::Closed(_));
+        (self.log_ended, self.is_unfit) = (false, false);
         let begins = {
             let mut state = self.shared.state.lock();
-            state.kernel = kernel;
-            state.machine.is_none() || self.me.life != life
+            state.kernel = Kernel::Following(follower);
+            state.machine.is_none()
         };
         if begins {
             self.begin(life);
+        } else {
+            self.take_life(life);
         }
-        if is_none && self.saved == Saved::default() {
-            // The control store may not have been reached at the first opening.
+        self.step(Event::Opened { life }, &[])
+    }
+
+    /// There is no database. If the control store did not say whether one is to be made, it is asked again; else the state
+    /// machine has the replica take a copy.
+    fn is_missing(&mut self) {
+        self.changes = Changes::None;
+        let is_known = matches!(read_configuration(&*self.store, self.shared.partition), Ok(Some(_)));
+        if self.saved == Saved::default() && !is_known {
             self.open_again = Some(Instant::now() + OPEN_AGAIN);
+            return;
         }
-        self.step(Event::LogMoved, &[])
+        self.saved.contents = Contents::AmidACopy;
+        self.begin(Life(random_number()));
+    }
+
+    fn take_life(&mut self, life: Life) {
+        if self.me.life != life {
+            self.me.life = life;
+            self.shipping =
+                Shipping::new(self.sending.clone(), self.shared.partition, self.me, self.log_bytes);
+        }
     }
 
     /// A state machine begins, as in a new process.
     fn begin(&mut self, life: Life) {
-        self.me.life = life;
-        self.shipping = Shipping::new(self.sending.clone(), self.shared.partition, self.me, self.log_bytes);
+        self.take_life(life);
         let (partition, now) = (self.shared.partition, self.shared.clock.now());
         let machine = Replica::open(partition, self.me, self.saved, self.replication, now);
         self.shared.state.lock().machine = Some(machine);
+    }
+
+    /// Opens the database again in some time, and has a new state machine begin: this one is unfit.
+    fn is_unfit(&mut self) {
+        if !std::mem::replace(&mut self.is_unfit, true) {
+            self.open_again = Some(Instant::now() + OPEN_AGAIN);
+        }
+    }
+
+    /// The time has come to open the database again.
+    fn open_again(&mut self) -> Result<(), Stops> {
+        if self.changes != Changes::None {
+            return Ok(());
+        }
+        self.open_again = None;
+        let (is_closed, has_machine) = {
+            let state = self.shared.state.lock();
+            (matches!(state.kernel, Kernel::Closed), state.machine.is_some())
+        };
+        if !has_machine {
+            self.first_open();
+        } else if self.is_unfit || is_closed {
+            // What it had is not answered, nor acknowledged, by the new one.
+            self.shared.state.lock().machine = None;
+            self.close_and_follow()?;
+        }
+        Ok(())
     }
 
     // What happens.
@@ -283,13 +330,22 @@ impl Driver {
 
     fn done(&mut self, done: Done) -> Result<(), Stops> {
         match done {
-            Done::Opened(kernel, life) => self.opened(kernel, life),
+            Done::Opened(follower, life) => self.opened(follower, life),
+            Done::Missing => {
+                self.is_missing();
+                Ok(())
+            }
             Done::Moved => self.step(Event::LogMoved, &[]),
-            Done::Failed(why) => {
+            Done::NotOpened(why) => {
                 self.trouble(why);
                 self.changes = Changes::None;
                 self.open_again = Some(Instant::now() + OPEN_AGAIN);
-                Ok(())
+                self.step(Event::RedoFailed, &[])
+            }
+            Done::NotCopied(why) => {
+                self.trouble(why);
+                self.changes = Changes::None;
+                self.step(Event::StartOverFailed, &[])
             }
             Done::Led(db, epoch) => {
                 let is_wanted = self.changes == Changes::Leads(epoch);
@@ -305,7 +361,7 @@ impl Driver {
                     return self.close_and_follow();
                 }
                 self.changes = Changes::None;
-                (self.log_ended, self.redo_failed) = (false, false);
+                (self.log_ended, self.is_unfit) = (false, false);
                 if let Err(error) = self.watch(&db) {
                     return Err(Stops(format!("no thread can start: {error}")));
                 }
@@ -315,10 +371,10 @@ impl Driver {
                 self.trouble(format!("it cannot lead: {why}"));
                 let is_wanted = matches!(self.changes, Changes::Leads(_));
                 self.changes = Changes::None;
-                if is_wanted {
-                    return self.step(Event::LeadFailed, &[]);
+                match is_wanted {
+                    true => self.step(Event::LeadFailed, &[]),
+                    false => self.close_and_follow(),
                 }
-                Ok(())
             }
         }
     }
@@ -341,11 +397,8 @@ impl Driver {
     }
 
     fn tick(&mut self) -> Result<(), Stops> {
-        if self.open_again.is_some_and(|at| Instant::now() >= at) && self.changes == Changes::None {
-            self.open_again = None;
-            if matches!(self.shared.state.lock().kernel, Kernel::Closed(_)) {
-                self.first_open();
-            }
+        if self.open_again.is_some_and(|at| Instant::now() >= at) {
+            self.open_again()?;
         }
         let (log_ended, redo_failed) = match &self.shared.state.lock().kernel {
             Kernel::Leading(db) => (db.stopped().map(|error| error.to_string()), None),
@@ -353,7 +406,7 @@ impl Driver {
                 follower.database().stopped().map(|error| error.to_string()),
                 follower.failure().map(|error| error.to_string()),
             ),
-            Kernel::Closed(_) => (None, None),
+            Kernel::Closed => (None, None),
         };
         if let Some(why) = log_ended
             && !std::mem::replace(&mut self.log_ended, true)
@@ -362,9 +415,10 @@ impl Driver {
             self.step(Event::LogStopped, &[])?;
         }
         if let Some(why) = redo_failed
-            && !std::mem::replace(&mut self.redo_failed, true)
+            && !self.is_unfit
         {
             self.trouble(format!("its redo has failed: {why}"));
+            self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
         self.step(Event::Tick, &[])
@@ -440,7 +494,7 @@ impl Driver {
                 let kernel = self.shared.state.lock().kernel.clone();
                 self.work.begin(Task::Sync(kernel));
             }
-            Effect::Lead { epoch } => self.lead(epoch),
+            Effect::Lead { epoch, memories } => self.lead(epoch, memories),
             Effect::Follow => self.follow()?,
             Effect::Drain => {
                 let is_idle = {
@@ -476,13 +530,17 @@ impl Driver {
                     self.work.begin(Task::LoadFile { from, number, follower });
                 }
             }
-            Err(error) => self.trouble(format!("blocks of the log are not taken: {error}")),
+            Err(error) => {
+                self.trouble(format!("blocks of the log are not taken: {error}"));
+                self.is_unfit();
+                self.follow_ups.push_back(Event::AppendFailed);
+            }
         }
         self.follow_ups.push_back(Event::LogMoved);
     }
 
-    fn lead(&mut self, epoch: Epoch) {
-        self.leads_since = Some(epoch);
+    fn lead(&mut self, epoch: Epoch, memories: Memories) {
+        self.leads_since = Some((epoch, memories));
         let kernel = self.shared.state.lock().kernel.clone();
         match kernel {
             Kernel::Following(follower) => {
@@ -490,7 +548,7 @@ impl Driver {
                 self.work.begin(Task::Lead(follower, epoch));
             }
             Kernel::Leading(_) => self.follow_ups.push_back(Event::Led),
-            Kernel::Closed(_) => self.follow_ups.push_back(Event::LeadFailed),
+            Kernel::Closed => self.follow_ups.push_back(Event::LeadFailed),
         }
     }
 
@@ -504,12 +562,17 @@ impl Driver {
                 self.close_and_follow()
             }
             Kernel::Following(_) => {
-                if let Changes::Leads(_) = self.changes {
-                    self.changes = Changes::LeadsInVain;
+                drop(state);
+                match self.changes {
+                    // It is closed once that has ended.
+                    Changes::Leads(_) => {
+                        self.changes = Changes::LeadsInVain;
+                        Ok(())
+                    }
+                    _ => self.close_and_follow(),
                 }
-                Ok(())
             }
-            Kernel::Closed(_) => Ok(()),
+            Kernel::Closed => Ok(()),
         }
     }
 
@@ -523,14 +586,14 @@ impl Driver {
 
     fn close_kernel(&mut self) -> Kernel {
         let mut state = self.shared.state.lock();
-        let log = state.kernel.log();
         self.shared.changed.notify_all();
-        std::mem::replace(&mut state.kernel, Kernel::Closed(log))
+        std::mem::replace(&mut state.kernel, Kernel::Closed)
     }
 
     fn start_over(&mut self, primary: NodeId) {
         if self.changes != Changes::None {
-            return;
+            // Nothing was touched. It is asked for again.
+            return self.follow_ups.push_back(Event::StartOverFailed);
         }
         let old = self.close_kernel();
         self.changes = Changes::Opens;
@@ -557,6 +620,12 @@ fn in_words(report: &Report) -> String {
         ),
         Report::CutOffRefused => {
             "the primary wants it to start over, but it is in sync. It does not".to_owned()
+        }
+        Report::Removed { epoch } => format!("the partition has no replica on this node since {epoch}"),
+        Report::CannotLead { epoch } => format!("it was to lead in {epoch}, and its database does not"),
+        Report::ForceRefused => {
+            "it is not to lead by force: the partition has no replica here, or its database is not whole"
+                .to_owned()
         }
         Report::ForcedLoss { ahead, unasked } => {
             let ahead: Vec<String> =

@@ -18,9 +18,7 @@ use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
 use crate::node::transfer::{Pushing, Transfers};
-use crate::protocol::replication::{
-    Configuration, Envelope, LogState, Replica, ReplicationOptions, RoleKind,
-};
+use crate::protocol::replication::{Configuration, Envelope, Replica, ReplicationOptions, RoleKind};
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
 /// How a replica is kept.
@@ -90,10 +88,10 @@ pub struct ReplicaStatus {
     pub epoch: Epoch,
     /// The newest configuration that it knows.
     pub configuration: Option<Configuration>,
-    /// The end of its log.
-    pub received: LogPoint,
+    /// The end of its log; nothing while its database is not open.
+    pub received: Option<LogPoint>,
     /// The end of what is on its disk.
-    pub on_disk: LogPoint,
+    pub on_disk: Option<LogPoint>,
     /// What went wrong last.
     pub trouble: Option<String>,
 }
@@ -127,10 +125,6 @@ pub(super) enum Admission {
 }
 
 impl State {
-    fn log(&self) -> LogState {
-        self.kernel.log()
-    }
-
     fn primary(&self) -> Option<NodeId> {
         Some(self.machine.as_ref()?.known()?.configuration.primary)
     }
@@ -161,7 +155,7 @@ impl HostedReplica {
             clock: NodeClock,
             state: Mutex::new(State {
                 machine: None,
-                kernel: Kernel::none(),
+                kernel: Kernel::Closed,
                 admission: Admission::Open,
                 leads: 0,
                 running: 0,
@@ -213,7 +207,7 @@ impl HostedReplica {
     /// The database for what may read behind: a standby's, or the primary's. None while it is opened or copied.
     pub fn readable(&self) -> Option<Database> {
         match &self.shared.state.lock().kernel {
-            Kernel::Closed(_) => None,
+            Kernel::Closed => None,
             Kernel::Following(follower) => Some(follower.database().clone()),
             Kernel::Leading(db) => Some(db.clone()),
         }
@@ -244,7 +238,7 @@ impl HostedReplica {
     /// What an operator sees of it.
     pub fn status(&self) -> ReplicaStatus {
         let state = self.shared.state.lock();
-        let log = state.log();
+        let log = state.kernel.log();
         let machine = state.machine.as_ref();
         ReplicaStatus {
             partition: self.shared.partition,
@@ -252,8 +246,8 @@ impl HostedReplica {
             serves: machine.is_some_and(|machine| machine.serves(self.shared.clock.now())),
             epoch: machine.map_or(Epoch(0), Replica::epoch),
             configuration: machine.and_then(|machine| Some(machine.known()?.configuration.clone())),
-            received: log.received,
-            on_disk: log.on_disk,
+            received: log.map(|log| log.received),
+            on_disk: log.map(|log| log.on_disk),
             trouble: state.trouble.clone(),
         }
     }
@@ -331,7 +325,8 @@ impl Admitted {
             let Some(machine) = machine else {
                 return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
             };
-            if let Some(answers) = machine.answers(self.shared.clock.now(), state.log()) {
+            let log = state.kernel.log().expect("a database that leads has a log");
+            if let Some(answers) = machine.answers(self.shared.clock.now(), log) {
                 let covered = match level {
                     Level::Memory => true,
                     Level::Standby => answers.level_2.lsn >= place,

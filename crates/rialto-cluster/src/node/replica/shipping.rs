@@ -111,8 +111,8 @@ impl Shipping {
     }
 
     /// A replica has everything before this point in its stream.
-    pub fn acknowledged(&mut self, from: NodeId, stream: Option<Stream>, received: LogPoint) {
-        if let Some(shipped) = self.streams.get(&from)
+    pub fn acknowledged(&mut self, from: NodeId, stream: Option<Stream>, received: Option<LogPoint>) {
+        if let (Some(shipped), Some(received)) = (self.streams.get(&from), received)
             && Some(shipped.stream) == stream
         {
             shipped.cursor.release(received.position);
@@ -131,7 +131,7 @@ impl Shipping {
         let shipped = self.streams.get_mut(&node).expect("the stream is there");
         loop {
             if let Some((packet, beside)) = &shipped.unsent {
-                match self.sending.send(node, Class::Work, packet, &[beside]) {
+                match self.sending.send(node, Class::Blocks, packet, &[beside]) {
                     Ok(()) => shipped.unsent = None,
                     Err(SendError::Full) => return Ok(()),
                     // What is lost is sent again from what is acknowledged.

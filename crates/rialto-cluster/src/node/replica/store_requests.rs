@@ -25,11 +25,10 @@ pub fn read_configuration(
 ) -> Result<Option<Known>, ControlError> {
     let key = configuration_key(partition);
     let found = store.get(&key)?;
-    let Some(found) = found else { return Ok(None) };
-    let configuration = Configuration::from_bytes(&found.value)
+    let (Some(store), Some(value)) = (found.store, found.value) else { return Ok(None) };
+    let configuration = Configuration::from_bytes(&value.value)
         .map_err(|error| ControlError::Refused(format!("the key {key}: {error}")))?;
-    let identity = StoreIdentity(0);
-    Ok(Some(Known { store: identity, revision: found.revision, configuration }))
+    Ok(Some(Known { store, revision: value.revision, configuration }))
 }
 
 enum Request {
@@ -107,11 +106,11 @@ fn carry_out(store: &dyn ControlStore, partition: PartitionId, request: Request)
             };
             Event::ReadEnded(ticket, outcome)
         }
-        Request::Swap { ticket, expected, configuration, .. } => {
+        Request::Swap { ticket, store: identity, expected, configuration } => {
             let key = configuration_key(partition);
-            let outcome = match store.swap(&key, Some(expected), &configuration.to_bytes()) {
+            let outcome = match store.swap(identity, &key, Some(expected), &configuration.to_bytes()) {
                 Ok(Swapped::Done(revision)) => SwapOutcome::Done(revision),
-                Ok(Swapped::Lost) => SwapOutcome::Lost,
+                Ok(Swapped::Lost | Swapped::AnotherStore) => SwapOutcome::Lost,
                 Err(_) => SwapOutcome::Unknown,
             };
             Event::SwapEnded(ticket, outcome)
