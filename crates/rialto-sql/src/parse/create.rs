@@ -234,7 +234,7 @@ pub(super) fn residence(value: &str) -> Result<Residence> {
     })
 }
 
-/// `WITH (fillfactor = N, residence = 'disk', partition_by = 'a, b', replicated)`.
+/// `WITH (fillfactor = N, residence = 'disk', partition_by = 'a, b', replicated = true)`.
 fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
     let mut storage = Storage { fill_percent: 100, residence: Residence::Memory, placing: None };
     let options = match options {
@@ -243,14 +243,8 @@ fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
         _ => return Err(SqlError::unsupported("this table option")),
     };
     for option in options {
-        let (key, value) = match option {
-            ast::SqlOption::KeyValue { key, value } => (key, value),
-            // As in PostgreSQL, an option without a value is on.
-            ast::SqlOption::Ident(key) if key.value.eq_ignore_ascii_case(REPLICATED) => {
-                place(&mut storage, Placing::Replicated)?;
-                continue;
-            }
-            option => return Err(SqlError::unsupported(format!("storage option {option}"))),
+        let ast::SqlOption::KeyValue { key, value } = option else {
+            return Err(SqlError::unsupported(format!("storage option {option}")));
         };
         let text = value.to_string();
         let text = text.trim_matches('\'');
@@ -276,7 +270,7 @@ fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
                 }
                 place(&mut storage, Placing::By(names))?;
             }
-            REPLICATED => match text.to_ascii_lowercase().as_str() {
+            "replicated" => match text.to_ascii_lowercase().as_str() {
                 "true" | "on" | "yes" | "1" => place(&mut storage, Placing::Replicated)?,
                 "false" | "off" | "no" | "0" => {}
                 _ => {
@@ -289,9 +283,6 @@ fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
     }
     Ok(storage)
 }
-
-/// The option of tables whose rows lie in all partitions.
-const REPLICATED: &str = "replicated";
 
 fn place(storage: &mut Storage, placing: Placing) -> Result<()> {
     if storage.placing.replace(placing).is_some() {

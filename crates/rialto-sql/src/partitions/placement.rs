@@ -236,7 +236,7 @@ fn check_key(placement: &Placement, schema: &Schema, key: &[usize], what: &str) 
             );
             return Err(SqlError::new(SqlState::InvalidDefinition, message).hint(
                 "Give the table a primary key whose first column is in the index, name the routing columns with \
-                 WITH (partition_by = 'column'), or use WITH (replicated).",
+                 WITH (partition_by = 'column'), or use WITH (replicated = true).",
             ));
         }
     };
@@ -249,7 +249,7 @@ fn check_key(placement: &Placement, schema: &Schema, key: &[usize], what: &str) 
     );
     Err(SqlError::new(SqlState::InvalidDefinition, message).hint(format!(
         "Add column \"{column}\" to it, choose other routing columns with WITH (partition_by = 'column'), or use WITH \
-         (replicated)."
+         (replicated = true)."
     )))
 }
 
