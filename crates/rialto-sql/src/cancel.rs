@@ -1,11 +1,12 @@
 //! [`Cancel`]: how another thread ends the current statement of a session.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rialto::{Canceller, fault_injection};
 
 use crate::error::{Result, SqlError, SqlState};
+use crate::partitions::CancelBranches;
 
 /// The session waits for its client: there is nothing to cancel.
 const IDLE: u8 = 0;
@@ -37,6 +38,12 @@ const IN_STRING: u8 = 1;
 /// An implicit block is open: its outcome is still to come.
 const IN_BLOCK: u8 = 2;
 
+/// What ends the current operation of the open transaction.
+enum Ends {
+    Transaction(Canceller),
+    Branches(Arc<dyn CancelBranches>),
+}
+
 /// Reaches the statement that a session reads or runs.
 ///
 /// Invariant: a request that comes while a statement is parsed or bound ends that statement, and leaves the open
@@ -56,7 +63,7 @@ pub struct Cancel {
     /// comes between two statements is not kept.
     between: AtomicU8,
     /// The canceller of the open transaction.
-    canceller: Mutex<Option<Canceller>>,
+    canceller: Mutex<Option<Ends>>,
     /// See [`Deadline`]. The session sets and ends it. The timer changes it to [`EXPIRED`], with `canceller` locked.
     deadline: AtomicU64,
     /// The time of the timer's entry for the session; changed with the timer locked.
@@ -78,16 +85,19 @@ impl Cancel {
         self.end_statement(&canceller);
     }
 
-    fn canceller(&self) -> MutexGuard<'_, Option<Canceller>> {
+    fn canceller(&self) -> MutexGuard<'_, Option<Ends>> {
         self.canceller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end_statement(&self, canceller: &Option<Canceller>) {
+    fn end_statement(&self, canceller: &Option<Ends>) {
         self.requested.store(true, Ordering::SeqCst);
         if let Some(canceller) = canceller
             && self.stage.load(Ordering::SeqCst) == RUNNING
         {
-            canceller.cancel();
+            match canceller {
+                Ends::Transaction(canceller) => canceller.cancel(),
+                Ends::Branches(branches) => branches.cancel(),
+            }
         }
     }
 
@@ -259,7 +269,12 @@ impl Cancel {
 
     /// A transaction has begun; `None`: it has ended, and its canceller is not to be held any longer.
     pub(crate) fn set(&self, canceller: Option<Canceller>) {
-        *self.canceller.lock().unwrap_or_else(PoisonError::into_inner) = canceller;
+        *self.canceller() = canceller.map(Ends::Transaction);
+    }
+
+    /// As [`Cancel::set`], for a transaction over partitions.
+    pub(crate) fn set_branches(&self, branches: Option<Arc<dyn CancelBranches>>) {
+        *self.canceller() = branches.map(Ends::Branches);
     }
 }
 

@@ -19,6 +19,7 @@ pub mod expr;
 pub mod fuzz;
 pub mod keys;
 pub mod parse;
+pub mod partitions;
 pub mod plan;
 pub mod prepared;
 pub mod room;

@@ -359,7 +359,8 @@ fn forced(
     Ok(forced)
 }
 
-fn select_plan(bound: BoundSelect) -> SelectPlan {
+/// The plan of a bound SELECT.
+pub(crate) fn select_plan(bound: BoundSelect) -> SelectPlan {
     let access = match &bound.source {
         RowSource::Table(_, schema) => {
             Some(plan::choose(schema, &bound.filter, &bound.order, bound.limit.is_some()))

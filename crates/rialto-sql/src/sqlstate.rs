@@ -17,6 +17,11 @@ macro_rules! sqlstates {
             /// Every code, in the table's order.
             pub const ALL: &'static [SqlState] = &[$(SqlState::$variant,)*];
 
+            /// The code of these five characters, if it is one of the table.
+            pub fn of_code(code: &str) -> Option<SqlState> {
+                SqlState::ALL.iter().copied().find(|state| state.code() == code)
+            }
+
             /// The five characters.
             pub fn code(self) -> &'static str {
                 match self { $(SqlState::$variant => $code,)* }

@@ -20,6 +20,7 @@ pub use write::CopyOut;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::cast;
 use crate::parse::{self, CopyFormat, CopyHeader};
+use crate::partitions::{Header, NotInserted, Over, Spread};
 use crate::prepared::{CopyPlan, Kind, Prepared};
 use crate::room::SMALL_BYTES;
 use crate::values::{self, SqlType};
@@ -81,6 +82,16 @@ pub struct CopyIn {
     scratch: Scratch,
     /// For a disk-resident table: rows that are still to be inserted.
     batch: Option<Batch>,
+    /// Over partitions: rows that are still to be sent to theirs, and the line of each.
+    spread: Option<Box<(Spread, Vec<u64>)>>,
+}
+
+/// Where the rows of a COPY go.
+pub(crate) enum CopyTarget<'a, 'tx> {
+    /// Into the table, in this transaction.
+    Transaction(&'a mut Transaction<'tx>),
+    /// To the partitions in which they are to lie.
+    Partitions(&'a mut Over, &'a Header),
 }
 
 /// Rows that are inserted together, so that their pages are read ahead together.
@@ -138,7 +149,15 @@ impl CopyIn {
             ended: false,
             scratch: Scratch::default(),
             batch: (table.residence() == Residence::Disk).then(Batch::default),
+            spread: None,
         })
+    }
+
+    /// The rows go to their partitions.
+    pub(crate) fn over(mut self, spread: Spread) -> CopyIn {
+        self.batch = None;
+        self.spread = Some(Box::new((spread, Vec::new())));
+        self
     }
 
     /// Locks the table for the rows that come.
@@ -162,20 +181,20 @@ impl CopyIn {
     }
 
     /// Inserts the rows of all records that these data complete. Of a disk-resident table some may wait for more.
-    pub fn run(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<()> {
-        let ran = self.records_of(tx, data);
-        self.behind_earlier_lines(tx, ran)
+    pub(crate) fn run(&mut self, to: &mut CopyTarget<'_, '_>, data: &[u8]) -> Result<()> {
+        let ran = self.records_of(to, data);
+        self.behind_earlier_lines(to, ran)
     }
 
     /// An error is told behind those of the rows that wait: their lines come before it.
-    fn behind_earlier_lines<T>(&mut self, tx: &mut Transaction, outcome: Result<T>) -> Result<T> {
+    fn behind_earlier_lines<T>(&mut self, to: &mut CopyTarget<'_, '_>, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
-            self.insert_batch(tx)?;
+            self.insert_batch(to, false)?;
         }
         outcome
     }
 
-    fn records_of(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
+    fn records_of(&mut self, to: &mut CopyTarget<'_, '_>, mut data: &[u8]) -> Result<()> {
         while !self.ended {
             let found = self.find(data)?;
             let part = &data[..found.record];
@@ -188,11 +207,11 @@ impl CopyIn {
                 return Ok(());
             };
             if self.pending.is_empty() {
-                self.one_record(tx, part)?;
+                self.one_record(to, part)?;
             } else {
                 let mut record = std::mem::take(&mut self.pending);
                 record.extend_from_slice(part);
-                self.one_record(tx, &record)?;
+                self.one_record(to, &record)?;
             }
             data = &data[next..];
         }
@@ -204,15 +223,15 @@ impl CopyIn {
     }
 
     /// Ends the COPY after these last data. What is left then is a last line without its end.
-    pub fn finish(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<u64> {
-        self.run(tx, data)?;
-        let ended = self.last_record(tx);
-        self.behind_earlier_lines(tx, ended)?;
-        self.insert_batch(tx)?;
+    pub(crate) fn finish(&mut self, to: &mut CopyTarget<'_, '_>, data: &[u8]) -> Result<u64> {
+        self.run(to, data)?;
+        let ended = self.last_record(to);
+        self.behind_earlier_lines(to, ended)?;
+        self.insert_batch(to, true)?;
         Ok(self.rows)
     }
 
-    fn last_record(&mut self, tx: &mut Transaction) -> Result<()> {
+    fn last_record(&mut self, to: &mut CopyTarget<'_, '_>) -> Result<()> {
         let is_whole = match &mut self.records {
             Records::Text(ends) => ends.end(),
             Records::Csv(ends) => ends.end(),
@@ -223,7 +242,7 @@ impl CopyIn {
         let line = std::mem::take(&mut self.pending);
         let lacks_header = self.header && self.options.header == CopyHeader::Match;
         if is_whole || !line.is_empty() || lacks_header {
-            self.one_record(tx, &line)?;
+            self.one_record(to, &line)?;
         }
         Ok(())
     }
@@ -251,7 +270,7 @@ impl CopyIn {
         error.context(|| format!("COPY {}, line {line}{more}", self.schema.table()))
     }
 
-    fn one_record(&mut self, tx: &mut Transaction, record: &[u8]) -> Result<()> {
+    fn one_record(&mut self, to: &mut CopyTarget<'_, '_>, record: &[u8]) -> Result<()> {
         match &mut self.records {
             Records::Binary(tuples) => {
                 if tuples.take_header() {
@@ -281,7 +300,7 @@ impl CopyIn {
         }
         let Some(batch) = &mut self.batch else {
             let row = std::mem::take(&mut self.scratch.row);
-            self.insert(tx, &row, self.line)?;
+            self.insert(to, &row, self.line)?;
             self.scratch.row = row;
             return Ok(());
         };
@@ -289,24 +308,57 @@ impl CopyIn {
         batch.ends.push((batch.bytes.len(), self.line));
         match batch.ends.len() < BATCH_ROWS && batch.bytes.len() < BATCH_BYTES {
             true => Ok(()),
-            false => self.insert_batch(tx),
+            false => self.insert_batch(to, false),
         }
     }
 
-    fn insert(&mut self, tx: &mut Transaction, row: &[u8], line: u64) -> Result<()> {
-        tx.insert_encoded(&self.table, row).map_err(|error| self.met_in(line, error.into(), None))?;
+    fn insert(&mut self, to: &mut CopyTarget<'_, '_>, row: &[u8], line: u64) -> Result<()> {
+        match (&mut *to, &mut self.spread) {
+            (CopyTarget::Transaction(tx), _) => {
+                tx.insert_encoded(&self.table, row).map_err(|error| self.met_in(line, error.into(), None))?;
+            }
+            (CopyTarget::Partitions(..), Some(waiting)) => {
+                let (spread, lines) = &mut **waiting;
+                spread.push_encoded(row);
+                lines.push(line);
+                if spread.is_full() {
+                    self.send(to, false)?;
+                }
+            }
+            (CopyTarget::Partitions(..), None) => {
+                return Err(SqlError::new(SqlState::Internal, "a COPY over partitions was begun in one"));
+            }
+        }
         self.rows += 1;
         Ok(())
     }
 
-    /// Inserts the rows of the batch, whose pages it reads ahead.
-    fn insert_batch(&mut self, tx: &mut Transaction) -> Result<()> {
+    /// Sends the rows that wait to their partitions.
+    fn send(&mut self, to: &mut CopyTarget<'_, '_>, is_end: bool) -> Result<()> {
+        let (CopyTarget::Partitions(over, header), Some(waiting)) = (to, &mut self.spread) else {
+            return Ok(());
+        };
+        let (spread, lines) = &mut **waiting;
+        let sent = spread.send(over, header, is_end);
+        let lines = std::mem::take(lines);
+        sent.map_err(|NotInserted { error, row }| match row.and_then(|row| lines.get(row)) {
+            Some(line) => self.met_in(*line, error, None),
+            None => error,
+        })
+    }
+
+    /// Inserts the rows of the batch, whose pages it reads ahead; over partitions, sends those that wait.
+    fn insert_batch(&mut self, to: &mut CopyTarget<'_, '_>, is_end: bool) -> Result<()> {
+        self.send(to, is_end)?;
+        let CopyTarget::Transaction(tx) = to else { return Ok(()) };
         let Some(mut batch) = self.batch.take() else { return Ok(()) };
         tx.fetch_ahead(&[&self.table], |tx| {
             batch.rows().for_each(|(row, _)| drop(tx.insert_encoded(&self.table, row)));
         });
-        let inserted = batch.rows().try_for_each(|(row, line)| self.insert(tx, row, line));
-        tx.end_fetched();
+        let inserted = batch.rows().try_for_each(|(row, line)| self.insert(to, row, line));
+        if let CopyTarget::Transaction(tx) = to {
+            tx.end_fetched();
+        }
         inserted?;
         batch.bytes.clear();
         batch.ends.clear();

@@ -25,6 +25,17 @@ pub struct CreateTable {
     pub fill_percent: u8,
     /// Where it lives.
     pub residence: Residence,
+    /// Which partitions its rows lie in, if the statement says so.
+    pub placing: Option<Placing>,
+}
+
+/// Which partitions the rows of a table lie in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placing {
+    /// By these columns.
+    By(Vec<Name>),
+    /// In all of them.
+    Replicated,
 }
 
 /// CREATE INDEX.
@@ -59,7 +70,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         return Err(SqlError::unsupported(what).at(name.position));
     }
     let if_not_exists = std::mem::take(&mut table.if_not_exists);
-    let Storage { fill_percent, residence } = storage(std::mem::take(&mut table.table_options))?;
+    let Storage { fill_percent, residence, placing } = storage(std::mem::take(&mut table.table_options))?;
     let definitions = std::mem::take(&mut table.columns);
     let constraints = std::mem::take(&mut table.constraints);
     if definitions.len() > COLUMNS_MAX {
@@ -76,6 +87,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         unique: Vec::new(),
         fill_percent,
         residence,
+        placing,
     };
     for definition in definitions {
         column(places, definition, &mut answer)?;
@@ -211,6 +223,7 @@ fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Ve
 struct Storage {
     fill_percent: u8,
     residence: Residence,
+    placing: Option<Placing>,
 }
 
 /// The residence that a value of the option means.
@@ -221,9 +234,9 @@ pub(super) fn residence(value: &str) -> Result<Residence> {
     })
 }
 
-/// `WITH (fillfactor = N, residence = 'disk')`.
+/// `WITH (fillfactor = N, residence = 'disk', partition_by = 'a, b', replicated = true)`.
 fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
-    let mut storage = Storage { fill_percent: 100, residence: Residence::Memory };
+    let mut storage = Storage { fill_percent: 100, residence: Residence::Memory, placing: None };
     let options = match options {
         ast::CreateTableOptions::None => return Ok(storage),
         ast::CreateTableOptions::With(options) => options,
@@ -246,10 +259,38 @@ fn storage(options: ast::CreateTableOptions) -> Result<Storage> {
             "residence" => {
                 storage.residence = residence(text)?;
             }
+            "partition_by" => {
+                let names: Vec<Name> = text
+                    .split(',')
+                    .map(|name| Name { text: name.trim().to_owned(), position: None })
+                    .filter(|name| !name.text.is_empty())
+                    .collect();
+                if names.is_empty() {
+                    return Err(refused("option \"partition_by\" names no column".to_owned()));
+                }
+                place(&mut storage, Placing::By(names))?;
+            }
+            "replicated" => match text.to_ascii_lowercase().as_str() {
+                "true" | "on" | "yes" | "1" => place(&mut storage, Placing::Replicated)?,
+                "false" | "off" | "no" | "0" => {}
+                _ => {
+                    let message = format!("invalid value for boolean option \"replicated\": {text}");
+                    return Err(refused(message));
+                }
+            },
             _ => return Err(SqlError::unsupported(format!("storage option {}", key.value))),
         }
     }
     Ok(storage)
+}
+
+fn place(storage: &mut Storage, placing: Placing) -> Result<()> {
+    if storage.placing.replace(placing).is_some() {
+        let message =
+            "the rows of a table are placed by one of the options \"partition_by\" and \"replicated\"";
+        return Err(SqlError::new(SqlState::InvalidParameterValue, message));
+    }
+    Ok(())
 }
 
 /// The column type that a type name means.

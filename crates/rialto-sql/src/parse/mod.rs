@@ -32,7 +32,7 @@ use dialect::BoundedDialect;
 use tokens::Reading;
 
 pub use copy::{Copy, CopyDirection, CopyFormat, CopyHeader, ForceQuote};
-pub use create::{CreateIndex, CreateTable};
+pub use create::{CreateIndex, CreateTable, Placing};
 pub(crate) use create::{check_index_count, column_type};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
 pub use expr::{Arguments, Call, Item, Node, NodeKind, Truth};

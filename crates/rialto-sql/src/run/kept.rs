@@ -86,7 +86,7 @@ impl Budget {
 }
 
 /// The bytes that these values take beside their own place.
-pub(super) fn bytes_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> usize {
+pub(crate) fn bytes_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> usize {
     let bytes = |value: &Value| match value {
         Value::Text(text) => text.capacity() + ALLOCATION_BYTES,
         Value::Bytes(bytes) => bytes.capacity() + ALLOCATION_BYTES,
@@ -151,7 +151,8 @@ impl<'o> Sorted<'o> {
     }
 }
 
-fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
+/// How two rows compare by the values of these keys.
+pub(crate) fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
     for (item, (left, right)) in order.iter().zip(left.iter().zip(right)) {
         let by_null = |first: Ordering| if item.nulls_first { first } else { first.reverse() };
         let ordering = match (left.is_null(), right.is_null()) {

@@ -13,13 +13,16 @@ use rialto::row::Value;
 use smallvec::SmallVec;
 
 pub use kept::KEPT_BYTES_MAX;
+pub(crate) use kept::{bytes_of, sort_order};
 pub use select::{copy_out, select, stay_with_definition};
+pub(crate) use select::{series, window};
+pub(crate) use write::evaluate;
 pub use write::{delete, insert, update};
 
 use crate::error::{Result, SqlError};
 use crate::expr::{Columns, Context, Expr};
 use crate::prepared::Prepared;
-use kept::{Budget, bytes_of};
+use kept::Budget;
 
 /// Takes the rows of a result.
 ///
@@ -91,7 +94,7 @@ pub struct Out<'a> {
 
 impl Out<'_> {
     /// Sends a row of these expressions.
-    fn send<C: Columns + ?Sized>(&mut self, items: &[Expr], row: &C) -> Result<()> {
+    pub(crate) fn send<C: Columns + ?Sized>(&mut self, items: &[Expr], row: &C) -> Result<()> {
         let mut values: SmallVec<[Value; 4]> = SmallVec::with_capacity(items.len());
         let mut budget = Budget::default();
         for item in items {
@@ -106,7 +109,7 @@ impl Out<'_> {
 }
 
 /// Whether all conditions hold for a row that the statement has just found.
-fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) -> Result<bool> {
+pub(crate) fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) -> Result<bool> {
     context.texts.begin_row();
     for condition in filter {
         if condition.truth(row, context)? != Some(true) {

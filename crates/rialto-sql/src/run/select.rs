@@ -11,7 +11,7 @@ use super::{Carried, Out, Run, holds};
 use crate::bind::{BoundSelect, RowSource};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::cast;
-use crate::expr::{Columns, Expr, NoColumns};
+use crate::expr::{Columns, Context, Expr, NoColumns};
 use crate::keys::One;
 use crate::plan::{self, Found};
 use crate::prepared::{CopyPlan, SelectPlan};
@@ -19,15 +19,18 @@ use crate::values::SqlType;
 
 /// The first and last row wanted.
 #[derive(Clone, Copy)]
-struct Window {
-    skip: u64,
-    take: u64,
+pub(crate) struct Window {
+    /// OFFSET.
+    pub(crate) skip: u64,
+    /// LIMIT.
+    pub(crate) take: u64,
 }
 
-fn window(out: &Out<'_>, bound: &BoundSelect) -> Result<Window> {
+/// The rows that OFFSET and LIMIT ask for.
+pub(crate) fn window(context: Context<'_>, bound: &BoundSelect) -> Result<Window> {
     let count = |expr: &Option<Expr>, what: &str| -> Result<Option<u64>> {
         let Some(expr) = expr else { return Ok(None) };
-        match expr.eval(&NoColumns, out.context)? {
+        match expr.eval(&NoColumns, context)? {
             Value::Int8(count) => match u64::try_from(count) {
                 Ok(count) => Ok(Some(count)),
                 Err(_) => {
@@ -161,7 +164,7 @@ pub fn select(run: &mut Run<'_, '_>, plan: &SelectPlan) -> Result<u64> {
     {
         return look(run, bound, table, &[key], &access.rest);
     }
-    let window = window(&run.out, bound)?;
+    let window = window(run.out.context, bound)?;
     let ordered = match &plan.access {
         Some(access) => access.ordered,
         None => bound.order.is_empty(),
@@ -265,7 +268,7 @@ fn look(
 }
 
 /// Counts through generate_series; `visit` gets each value as a row of one column.
-pub(super) fn series(
+pub(crate) fn series(
     out: &mut Out<'_>,
     bounds: &[Expr; 3],
     sql_type: SqlType,

@@ -67,7 +67,7 @@ pub fn insert(run: &mut Run<'_, '_>, plan: &BoundInsert) -> Result<u64> {
 }
 
 /// The values of a new row: those of the expressions in the columns that are given, nulls elsewhere.
-fn evaluate<C: Columns + ?Sized>(
+pub(crate) fn evaluate<C: Columns + ?Sized>(
     plan: &BoundInsert,
     exprs: &[Expr],
     row: &C,

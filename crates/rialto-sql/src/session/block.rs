@@ -23,7 +23,7 @@ pub(super) struct NamedSavepoint {
     pub(super) mark: Option<Savepoint>,
     settings: SettingMark,
     /// Its number among the session's savepoints.
-    number: u64,
+    pub(super) number: u64,
 }
 
 /// The most savepoints that a transaction has at a time.
@@ -72,6 +72,9 @@ impl Session {
     /// Ends everything that is open, as when the client disconnects.
     pub fn abandon(&mut self) {
         drop(self.take_transaction());
+        if let Some(over) = &mut self.over {
+            over.abandon();
+        }
         self.close_block();
         self.settings.close_block(false);
     }
@@ -165,6 +168,9 @@ impl Session {
     }
 
     pub(super) fn commit(&mut self) -> Result<()> {
+        if self.over.is_some() {
+            return self.commit_over();
+        }
         let tx = self.take_transaction();
         self.close_block();
         let committed = match tx {
@@ -177,7 +183,7 @@ impl Session {
 
     /// The settings after the end of a block: a commit that fails undoes them as a rollback does.
     #[inline]
-    fn end_settings(&mut self, committed: bool) {
+    pub(super) fn end_settings(&mut self, committed: bool) {
         if self.settings.is_changed() {
             let before = self.settings.current().clone();
             self.settings.close_block(committed);
@@ -194,6 +200,9 @@ impl Session {
 
     /// Aborts the transaction and waits until what it has read is durable.
     pub(super) fn end_transaction(&mut self) -> Result<()> {
+        if self.over.is_some() {
+            return self.abort_over();
+        }
         match self.take_transaction() {
             Some(tx) => Ok(tx.abort()?),
             None => Ok(()),
@@ -201,7 +210,7 @@ impl Session {
     }
 
     /// The open transaction, which cannot be cancelled from now on.
-    pub(super) fn take_transaction(&mut self) -> Option<Transaction<'static>> {
+    pub(crate) fn take_transaction(&mut self) -> Option<Transaction<'static>> {
         let tx = self.tx.take()?;
         self.cancel.set(None);
         Some(tx)
@@ -250,6 +259,9 @@ impl Session {
 
     pub(super) fn rollback_to(&mut self, name: &Name) -> Result<Tag> {
         let at = self.find_savepoint(name, "ROLLBACK TO SAVEPOINT")?;
+        if self.over.is_some() {
+            self.roll_back_over(self.savepoints[at].number)?;
+        }
         match (&mut self.tx, self.savepoints[at].mark) {
             (Some(tx), Some(mark)) => {
                 tx.rollback_to(&mark)?;

@@ -1,11 +1,13 @@
 //! CREATE, DROP, TRUNCATE and ALTER.
 
+use rialto::row::WhichIndex;
 use rialto::{Error, TableDef};
 
 use super::{Session, Tag};
 use crate::bind::column_positions;
 use crate::error::{Result, Severity, SqlError, SqlState};
-use crate::parse::{self, Name, Statement};
+use crate::parse::{self, Name, Placing, Statement};
+use crate::partitions::{check_index, choose_placement, forget_placement};
 use crate::prepared::find_table;
 
 impl Session {
@@ -28,7 +30,12 @@ impl Session {
                     self.cancel.check()?;
                     let tx = self.tx.as_mut().expect("the transaction has begun");
                     match tx.table(&name.text).map(|_| ()) {
-                        Ok(()) => tx.drop_table(&name.text)?,
+                        Ok(()) => {
+                            tx.drop_table(&name.text)?;
+                            if self.is_branch {
+                                forget_placement(tx, &name.text)?;
+                            }
+                        }
                         Err(Error::NoSuchTable { .. }) => {
                             self.absent("table", name, *if_exists, SqlState::UndefinedTable)?
                         }
@@ -58,7 +65,10 @@ impl Session {
                         format!("multiple primary keys for table \"{}\" are not allowed", table.text);
                     return Err(SqlError::new(SqlState::InvalidDefinition, message).at(table.position));
                 }
-                column_positions(&found.schema(), columns)?;
+                let positions = column_positions(&found.schema(), columns)?;
+                if self.is_branch {
+                    check_index(tx, &found.schema(), &positions, WhichIndex::Primary)?;
+                }
                 tx.add_primary_key(&table.text, &texts(columns)).map_err(not_built)?;
                 "ALTER TABLE"
             }
@@ -112,8 +122,19 @@ impl Session {
                 let index = format!("{}_{}_key", name.text, columns.join("_"));
                 table.with_index(index, &columns, true)
             });
+        if let Some(placing) = &table.placing
+            && !self.is_branch
+        {
+            let option = match placing {
+                Placing::By(_) => "partition_by",
+                Placing::Replicated => "replicated",
+            };
+            let what = format!("storage option {option} without partitions");
+            return Err(SqlError::unsupported(what).hint("docs/partitions.md says what it is for."));
+        }
         let tx = self.tx.as_mut().expect("the transaction has begun");
         match tx.create_table(&definition) {
+            Ok(created) if self.is_branch => choose_placement(tx, &created.schema(), table.placing.as_ref()),
             Err(Error::NameTaken { name: ref taken }) if table.if_not_exists && *taken == name.text => {
                 self.notice(format!("relation \"{}\" already exists, skipping", name.text));
                 Ok(())
@@ -126,7 +147,10 @@ impl Session {
     fn create_index(&mut self, index: &parse::CreateIndex) -> Result<()> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let table = find_table(&index.table, tx.table(&index.table.text))?;
-        column_positions(&table.schema(), &index.columns)?;
+        let positions = column_positions(&table.schema(), &index.columns)?;
+        if index.unique && self.is_branch {
+            check_index(tx, &table.schema(), &positions, WhichIndex::Secondary(0))?;
+        }
         parse::check_index_count(table.schema().indexes().len() + 1, index.table.position)?;
         let columns = texts(&index.columns);
         if let Some(name) = &index.name {

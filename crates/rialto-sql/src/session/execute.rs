@@ -10,7 +10,7 @@ use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
 use crate::bind::Facts;
 use crate::cancel::Cancel;
-use crate::copy::CopyIn;
+use crate::copy::{CopyIn, CopyTarget};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
@@ -26,10 +26,10 @@ const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// The input of a run of a statement.
 #[derive(Clone, Copy)]
-struct Given<'a> {
-    params: &'a [Value],
+pub(super) struct Given<'a> {
+    pub(super) params: &'a [Value],
     /// See [`Ready::lifted_from`].
-    lifted_from: Option<&'a str>,
+    pub(super) lifted_from: Option<&'a str>,
 }
 
 impl Session {
@@ -198,11 +198,15 @@ impl Session {
         bind: impl FnOnce((&Facts, &Cancel), &mut dyn FnMut(&Name) -> Result<Table>) -> Result<T>,
     ) -> Result<T> {
         let durability = self.durability();
-        let Session { tx, database, facts, cancel, .. } = self;
+        let header = self.header_where_defined();
+        let Session { tx, database, facts, cancel, over, .. } = self;
         let mut looked = false;
-        let mut lookup = |name: &Name| {
-            looked = true;
-            find(tx, database, name)
+        let mut lookup = |name: &Name| match (&mut *over, &header) {
+            (Some(over), Some(header)) => over.defined_table(header, name),
+            _ => {
+                looked = true;
+                prepared::find_table(name, find(tx, database, name))
+            }
         };
         let facts = (&*facts, &**cancel);
         let bound = cancel.reading(|| bind(facts, &mut lookup));
@@ -249,14 +253,14 @@ impl Session {
     }
 
     /// Plans again a statement that was planned for other tables.
-    fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
+    pub(super) fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
         self.cache.forget(&prepared.text);
         self.prepare(&prepared.text, &prepared.declared)
     }
 
     /// Whether the tables are still those of the plan.
     #[inline]
-    fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
+    pub(super) fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
         match prepared.catalog {
             CatalogState::Committed(version)
                 if !self.defined && version == self.database.catalog_version() =>
@@ -354,6 +358,9 @@ impl Session {
         given: Given<'_>,
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
+        if self.over.is_some() {
+            return self.execute_over_again(answer, prepared, given, sink);
+        }
         let mut retries = Retries::default();
         loop {
             let error = match &answer {
@@ -373,7 +380,15 @@ impl Session {
         answer
     }
 
-    fn execute_once(&mut self, prepared: &Prepared, given: Given<'_>, sink: &mut dyn RowSink) -> Result<Tag> {
+    pub(super) fn execute_once(
+        &mut self,
+        prepared: &Prepared,
+        given: Given<'_>,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        if self.over.is_some() {
+            return self.execute_over(prepared, given, sink);
+        }
         if let Kind::Utility(statement) = &prepared.kind {
             sink.begin(prepared)?;
             return self.utility(prepared, statement, sink);
@@ -394,7 +409,7 @@ impl Session {
 
     /// Refuses a statement that writes in a read-only transaction, even if it has no row to write.
     #[inline]
-    fn check_writes(&self, prepared: &Prepared) -> Result<()> {
+    pub(super) fn check_writes(&self, prepared: &Prepared) -> Result<()> {
         match prepared.writes() && self.settings.access() == Access::ReadOnly {
             true => Err(Error::ReadOnly.into()),
             false => Ok(()),
@@ -455,23 +470,42 @@ impl Session {
         given: Given<'_>,
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
+        if self.is_branch {
+            return self.run_in_branch(prepared, given.params, sink);
+        }
         loop {
-            let (fresh, params) = match given.lifted_from {
-                Some(text) => (self.prepare_parsed(text, self.parse(text)?, None)?, &[][..]),
-                None => (self.renew(prepared)?, given.params),
-            };
-            let params_stay = given.lifted_from.is_some() || fresh.params == prepared.params;
-            let columns_stay = sink.tells_columns() || fresh.columns == prepared.columns;
-            let may_run = columns_stay && params_stay || fault_injection::is_on("plan-changes-its-columns");
-            if !may_run {
-                let message = "cached plan must not change result type";
-                return Err(SqlError::new(SqlState::FeatureNotSupported, message));
-            }
+            let (fresh, params) = self.renewed(prepared, given, sink)?;
             let answer = self.run(&fresh, params, sink);
             if !answer.as_ref().is_err_and(is_stale) || self.is_good(&fresh)? {
                 return answer;
             }
             self.cancel.check()?;
+        }
+    }
+
+    /// The plan made again, and the arguments for it.
+    ///
+    /// # Errors
+    /// SQLSTATE 0A000 if it gives other columns than the client was told.
+    pub(super) fn renewed<'g>(
+        &mut self,
+        prepared: &Prepared,
+        given: Given<'g>,
+        sink: &dyn RowSink,
+    ) -> Result<(Arc<Prepared>, &'g [Value])> {
+        let (fresh, params) = match given.lifted_from {
+            Some(text) => (self.prepare_parsed(text, self.parse(text)?, None)?, &[][..]),
+            None => (self.renew(prepared)?, given.params),
+        };
+        let params_stay = given.lifted_from.is_some() || fresh.params == prepared.params;
+        let columns_stay = sink.tells_columns() || fresh.columns == prepared.columns;
+        let may_run = columns_stay && params_stay || fault_injection::is_on("plan-changes-its-columns");
+        match may_run {
+            true => Ok((fresh, params)),
+            false => {
+                let message = "cached plan must not change result type";
+                Err(SqlError::new(SqlState::FeatureNotSupported, message))
+            }
         }
     }
 
@@ -502,8 +536,11 @@ impl Session {
     }
 
     /// A table, for a statement whose answer says whether it exists.
-    fn find_settled(&mut self, name: &Name) -> Result<Table> {
-        let found = find(&mut self.tx, &self.database, name);
+    pub(super) fn find_settled(&mut self, name: &Name) -> Result<Table> {
+        if let (Some(header), Some(over)) = (self.header_where_defined(), &mut self.over) {
+            return over.defined_table(&header, name);
+        }
+        let found = prepared::find_table(name, find(&mut self.tx, &self.database, name));
         if self.tx.is_none() {
             self.database.settle_definitions(self.durability())?;
         }
@@ -519,7 +556,12 @@ impl Session {
     }
 
     /// Runs a bound statement in the open transaction.
-    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
+    pub(super) fn run(
+        &mut self,
+        prepared: &Prepared,
+        params: &[Value],
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let texts = RowTexts::default();
         let arrays = array::read_arguments(&prepared.params, params)?;
@@ -559,6 +601,9 @@ impl Session {
         }
         self.start_time()?;
         self.open_block();
+        if self.over.is_some() {
+            return self.begin_copy_over(prepared);
+        }
         self.begin()?;
         self.check_writes(prepared)?;
         // It runs until its last data, or until it fails. A cancel request between two pieces of data reaches the next
@@ -584,11 +629,18 @@ impl Session {
         if fault_injection::is_on("copy-outlives-its-transaction") {
             self.begin()?;
         }
-        let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
+        let header = self.over.as_ref().map(|_| self.header());
+        let mut target = match (&mut self.tx, &mut self.over, &header) {
+            _ if self.failed => None,
+            (Some(tx), ..) => Some(CopyTarget::Transaction(tx)),
+            (None, Some(over), Some(header)) => Some(CopyTarget::Partitions(over, header)),
+            _ => None,
+        };
+        let Some(target) = &mut target else {
             return Err(SqlError::new(SqlState::Internal, "a COPY has outlived its transaction"));
         };
         let mut answer =
-            if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
+            if last { copy.finish(target, data).map(Some) } else { copy.run(target, data).map(|()| None) };
         let goes_on = matches!(answer, Ok(None));
         if let Err(error) = &mut answer {
             self.cancel.name_cause(error);
@@ -637,7 +689,7 @@ impl RowSink for Nowhere {
     }
 }
 
-fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
+pub(super) fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
     let Kind::Explain(explained) = &prepared.kind else { unreachable!("the text is an EXPLAIN") };
     sink.begin(prepared)?;
     for line in &explained.lines {
@@ -647,19 +699,18 @@ fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
 }
 
 /// Whether the error says that the table of the statement's plan has changed or gone.
-fn is_stale(error: &SqlError) -> bool {
+pub(super) fn is_stale(error: &SqlError) -> bool {
     !fault_injection::is_on("stale-plans-are-errors")
         && matches!(error.cause.as_deref(), Some(Error::TableChanged { .. } | Error::NoSuchTable { .. }))
 }
 
 /// A table as the open transaction sees it; the transaction waits at its end for what that depends on. Without a
 /// transaction the caller waits, after its last look at the table.
-fn find(tx: &mut Option<Transaction<'_>>, database: &Database, name: &Name) -> Result<Table> {
-    let found = match tx {
+fn find(tx: &mut Option<Transaction<'_>>, database: &Database, name: &Name) -> rialto::Result<Table> {
+    match tx {
         Some(tx) => tx.table_unlocked(&name.text),
         None => database.table(&name.text),
-    };
-    prepared::find_table(name, found)
+    }
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@
 //!   is told.
 
 mod block;
+mod branch;
 mod cache;
 mod ddl;
 mod execute;
+mod over_partitions;
 mod setting_store;
 mod settings;
 mod time_limit;
@@ -34,6 +36,7 @@ use crate::bind::Facts;
 use crate::cancel::Cancel;
 use crate::error::{Result, Severity, SqlError};
 use crate::parse::{Access, Lifted, Name, READING_ROOM_BYTES, SetValue, Statement};
+use crate::partitions::Over;
 use crate::prepared::Prepared;
 use crate::room::Room;
 use block::{Block, NamedSavepoint};
@@ -107,6 +110,11 @@ impl Ready<'_> {
     pub fn of(prepared: Arc<Prepared>) -> Self {
         Ready { prepared, arguments: Vec::new(), lifted_from: None }
     }
+
+    /// The statement, and its literals.
+    pub(crate) fn into_parts(self) -> (Arc<Prepared>, Vec<Value>) {
+        (self.prepared, self.arguments)
+    }
 }
 
 /// One client's view of a database.
@@ -145,6 +153,10 @@ pub struct Session {
     reading_room: Arc<Room>,
     /// The place and the level of the definitions that were awaited last.
     settled: Option<(Lsn, Option<Durability>)>,
+    /// The partitions, if the session is one over partitions. `tx` stays empty then.
+    over: Option<Box<Over>>,
+    /// Whether the session runs the statements of a branch.
+    is_branch: bool,
 }
 
 impl Session {
@@ -181,6 +193,8 @@ impl Session {
             cancel: Arc::default(),
             reading_room: room,
             settled: None,
+            over: None,
+            is_branch: false,
         }
     }
 
@@ -237,6 +251,7 @@ impl Session {
     pub fn settle(&mut self) -> Result<()> {
         match (&mut self.tx, self.block) {
             (Some(tx), Block::Implicit) => Ok(tx.settled().wait()?),
+            (None, Block::Implicit) if self.over.is_some() => self.settle_over(),
             _ => Ok(()),
         }
     }

@@ -43,10 +43,14 @@ impl Session {
     #[cold]
     fn stop_limited_time(&mut self) {
         self.timed = false;
-        if self.cancel.end_deadline()
-            && let Some(tx) = &mut self.tx
-        {
+        if !self.cancel.end_deadline() {
+            return;
+        }
+        if let Some(tx) = &mut self.tx {
             tx.clear_cancellation();
+        }
+        if let Some(over) = &mut self.over {
+            over.clear_cancellation();
         }
     }
 }

@@ -1,0 +1,131 @@
+//! SQL over partitions: one database that is split into several, each a kernel [`Database`] of its own, possibly on
+//! another machine.
+//!
+//! A [`Session`](crate::Session) that was made by [`Session::over_partitions`](crate::Session::over_partitions) binds
+//! statements by the definitions in [`Partitions::catalog`], finds the partitions that a statement concerns, and sends
+//! it there through [`Branches`]. There a [`BranchSession`] runs it: an ordinary session in one open transaction, the
+//! *branch*. This crate has no network: the traits [`Partitions`] and [`Branches`] are the seam behind which there is
+//! one, and everything that passes it ([`Request`], [`Reply`]) is plain data.
+//!
+//! Invariants:
+//!
+//! - All statements of a transaction that concern one partition run in one branch there. The branches of a transaction
+//!   are committed together, by [`Branches::commit`], or none of them is.
+//! - A branch that may have company reads with locks and may be prepared. Only a statement that is alone in its
+//!   transaction and concerns one partition ([`Run::then_commit`]) runs without that, and costs one exchange.
+//! - Both sides have the same definition of a table, or the statement does not run: a request has the digest of the
+//!   definition that its sender knows ([`Statement::expects`]), and the branch compares it with its own. The placement
+//!   of the table's rows is part of the definition.
+//! - Rows are sent in portions of bounded size, and a branch waits before the next portion until it was asked for. So
+//!   neither side keeps a large result.
+//! - A row lies in the partition that its routing columns say ([`Placement`]); a replicated row lies in every
+//!   partition.
+//!
+//! `placement` says where rows lie, `routing` which partitions a statement concerns, `message` what is sent, `branch`
+//! what runs in a partition, `over` what a session keeps of its branches, `gather` how rows of several branches become
+//! one result, `spread` how rows get to their partitions. The statements themselves are run by
+//! `session/over_partitions.rs`.
+
+mod branch;
+mod gather;
+mod known;
+mod message;
+mod over;
+mod partial;
+mod placement;
+mod routing;
+mod scratch;
+mod spread;
+mod wire;
+
+use std::sync::Arc;
+
+use rialto::Database;
+
+pub use branch::{BranchCanceller, BranchPool, BranchSession, Next, Portions};
+pub use message::{
+    Answer, Arguments, Choices, Definition, EncodedRows, Insert, Level, Notice, Opening, Part,
+    PartitionNumber, Reply, Request, Run, Savepoints, Statement, TakeMisplaced, Work,
+};
+pub use placement::{PLACEMENT_TABLE, Placement};
+pub use wire::{Cause, Cells, Told};
+
+pub(crate) use gather::{Gathered, Wanted};
+pub(crate) use known::KnownTable;
+pub(crate) use over::{CATALOG_LAG_MAX, Header, Over, first_error, unexpected};
+pub(crate) use placement::{check_index, choose_placement, forget_placement};
+pub(crate) use routing::{Concerned, concerned};
+pub(crate) use spread::{NotInserted, Spread};
+
+use crate::error::Result;
+
+/// The partitions of a database, as a session sees them.
+pub trait Partitions: Send + Sync {
+    /// How many there are, at least 1. It never changes.
+    fn count(&self) -> u32;
+
+    /// The partition that costs least from here: for rows without a key, and for reads of replicated tables.
+    fn nearest(&self) -> PartitionNumber;
+
+    /// A database of this process that has the definitions of all tables: that of a partition, or of a follower of
+    /// one. Only definitions are read from it, and the rows of [`PLACEMENT_TABLE`].
+    ///
+    /// A definition may come here later than to the partitions. The session then binds its statement again, and waits
+    /// for some time. After [`Branches::commit`] of a transaction that has changed definitions, the catalog should have
+    /// them.
+    fn catalog(&self) -> Database;
+
+    /// Begins a transaction. No branch is opened before the first request for its partition.
+    ///
+    /// # Errors
+    /// Whatever keeps a transaction from beginning; no branch is open then.
+    fn begin(&self, opening: &Opening) -> Result<Box<dyn Branches>>;
+}
+
+/// A transaction over partitions: a branch in each partition that has got a request. If it is dropped, all branches are
+/// aborted.
+pub trait Branches: Send {
+    /// Sends each branch its request, and waits for all replies: one for each request, in their order. The branches
+    /// work at the same time. There is at most one request for each partition; the first one for a partition opens the
+    /// branch there ([`BranchPool::begin`]).
+    ///
+    /// After a [`Run`] with [`Run::then_commit`], the branch commits as soon as it has given its last row, and is over
+    /// with its last reply, whatever that says: that reply is sent when the commit is as durable as
+    /// [`Choices::durability`] asks. An error of it with the SQLSTATE 08007 says that the outcome is unknown. The whole
+    /// transaction is over then, and takes no further call but a drop.
+    fn run(&mut self, requests: Vec<(PartitionNumber, Request)>) -> Vec<Reply>;
+
+    /// Ends the requests that run, from another thread: each branch gets [`BranchCanceller::cancel`], also one that has
+    /// not begun with its request. It works until the transaction has ended.
+    fn canceller(&self) -> Arc<dyn CancelBranches>;
+
+    /// Takes a cancellation back that came too late for its statement, before the next request
+    /// ([`BranchSession::clear_cancellation`]).
+    fn clear_cancellation(&mut self);
+
+    /// Waits until all that the branches have read is durable at the level of these choices
+    /// ([`BranchSession::settled`]): the client is told of it before the transaction has ended.
+    ///
+    /// # Errors
+    /// It will never be durable.
+    fn settle(&mut self, choices: &Choices) -> Result<()>;
+
+    /// Commits all branches, and waits until that is durable at the level of these choices. If one branch has written,
+    /// and no other has to be confirmed, no two-phase commit is needed.
+    ///
+    /// # Errors
+    /// The transaction is aborted; or, with SQLSTATE 08007, its outcome is unknown.
+    fn commit(self: Box<Self>, choices: &Choices) -> Result<()>;
+
+    /// Aborts all branches, and waits until what they have read is durable at the level of these choices.
+    ///
+    /// # Errors
+    /// What was read will never be durable.
+    fn abort(self: Box<Self>, choices: &Choices) -> Result<()>;
+}
+
+/// Ends what the branches of one transaction run.
+pub trait CancelBranches: Send + Sync {
+    /// See [`Branches::canceller`].
+    fn cancel(&self);
+}

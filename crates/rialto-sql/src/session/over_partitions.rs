@@ -1,0 +1,765 @@
+//! The execution of statements over partitions ([`crate::partitions`]): each goes to the partitions that it concerns,
+//! and their answers become one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rialto::row::{Schema, Value};
+use rialto::{Error, TxOptions};
+
+use super::block::Block;
+use super::execute::{Given, is_stale, tell_lines};
+use super::{Session, Tag};
+use crate::bind::{BoundInsert, BoundSelect, BoundUpdate, Facts, RowSource};
+use crate::copy::CopyIn;
+use crate::error::{Result, Severity, SqlError, SqlState};
+use crate::expr::{Context, Expr, NoColumns, RowTexts};
+use crate::parse::{CopyDirection, Name, Statement as Parsed};
+use crate::partitions::{
+    Answer, Arguments, CATALOG_LAG_MAX, Cells, Choices, Concerned, Gathered, Header, KnownTable, NotInserted,
+    Opening, Over, Part, PartitionNumber, Partitions, Placement, Savepoints, Spread, Statement,
+    TakeMisplaced, Wanted, Work, concerned, first_error, unexpected,
+};
+use crate::prepared::{CopyPlan, DeletePlan, Kind, Prepared, SelectPlan, UpdatePlan};
+use crate::room::Room;
+use crate::run::{self, Out, RowSink, Run};
+use crate::values::{SqlType, array};
+
+/// How often a victim's statement runs, if it is alone in its transaction.
+const RUNS_MAX: u32 = 20;
+
+/// Rows are sent when RETURNING gives so many bytes of them.
+const RETURNED_BYTES_MAX: usize = 1 << 20;
+
+/// A statement with its arguments, as it is sent.
+struct Sent<'a> {
+    plan: &'a Prepared,
+    params: &'a [Value],
+    /// The text with literals, if these are the arguments.
+    literals: Option<&'a str>,
+    header: &'a Header,
+    context: Context<'a>,
+}
+
+impl Sent<'_> {
+    fn statement(&self, part: Part, known: Option<&KnownTable>) -> Statement {
+        let arguments = match self.literals {
+            Some(_) => Arguments::Literals,
+            None => Arguments::Given {
+                declared: self.plan.declared.iter().map(|sql_type| oid(*sql_type)).collect(),
+                values: Cells(self.params.to_vec()),
+            },
+        };
+        let text = self.literals.unwrap_or(&self.plan.text).to_owned();
+        Statement { text, arguments, part, expects: known.map(|known| known.digest) }
+    }
+}
+
+fn oid(sql_type: SqlType) -> u32 {
+    if sql_type == SqlType::Unknown { 0 } else { sql_type.oid() }
+}
+
+impl Session {
+    /// A session over partitions, for this user and database name. It reads its statements within the room that the
+    /// other sessions of this room have left.
+    pub fn over_partitions(
+        partitions: Arc<dyn Partitions>,
+        user: &str,
+        name: &str,
+        room: Arc<Room>,
+    ) -> Session {
+        let mut session = Session::beside_others(partitions.catalog(), user, name, room);
+        let Facts { user, database } = session.facts.clone();
+        let over = Over::new(partitions, Opening { user, database }, session.cancel.clone());
+        session.over = Some(Box::new(over));
+        session
+    }
+
+    /// Says that the next statement is the last one of its implicit block, because nothing follows it in its query
+    /// string, or its Sync has come already. Then a session over partitions can have it committed in the message that
+    /// brings it. Without this, it waits for [`Session::finish`]. In a session of one database nothing changes.
+    #[inline]
+    pub fn announce_end(&mut self) {
+        if let Some(over) = &mut self.over {
+            over.next_is_last = true;
+        }
+    }
+
+    fn over(&mut self) -> &mut Over {
+        self.over.as_mut().expect("the session is one over partitions")
+    }
+
+    fn branch_choices(&self) -> Choices {
+        Choices::of(&self.choices())
+    }
+
+    /// What each request of the next statement has.
+    pub(super) fn header(&self) -> Header {
+        let over = self.over.as_ref().expect("the session is one over partitions");
+        let savepoints = match self.savepoints.first() {
+            Some(first) => Savepoints { newest: self.savepoints_made, oldest: first.number },
+            None => Savepoints::default(),
+        };
+        let is_last = over.next_is_last && self.is_alone() && !over.is_open();
+        Header { choices: self.branch_choices(), now: self.now, savepoints, is_last }
+    }
+
+    /// The header, in a transaction over partitions that has changed definitions.
+    #[inline]
+    pub(super) fn header_where_defined(&self) -> Option<Header> {
+        (self.over.is_some() && self.defined).then(|| self.header())
+    }
+
+    pub(super) fn commit_over(&mut self) -> Result<()> {
+        let (choices, defined) = (self.branch_choices(), self.defined);
+        let committed = self.over().commit(&choices, defined);
+        self.close_block();
+        self.end_settings(committed.is_ok());
+        committed
+    }
+
+    pub(super) fn abort_over(&mut self) -> Result<()> {
+        let choices = self.branch_choices();
+        self.over().abort(&choices)
+    }
+
+    pub(super) fn settle_over(&mut self) -> Result<()> {
+        let choices = self.branch_choices();
+        self.over().settle(&choices)
+    }
+
+    pub(super) fn roll_back_over(&mut self, savepoint: u64) -> Result<()> {
+        if !self.over().is_open() && self.failed {
+            let message = "the transaction was ended by the error: it can only be rolled back as a whole";
+            return Err(SqlError::new(SqlState::InFailedTransaction, message));
+        }
+        let header = self.header();
+        // It also takes back the cancellation that may have led here.
+        self.over().clear_cancellation();
+        self.over().roll_back_to(&header, savepoint)
+    }
+
+    /// Runs a statement.
+    pub(super) fn execute_over(
+        &mut self,
+        prepared: &Prepared,
+        given: Given<'_>,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        let header = self.header();
+        self.over().next_is_last = false;
+        if let Kind::Utility(statement) = &prepared.kind {
+            sink.begin(prepared)?;
+            return self.utility_over(prepared, statement, given, &header, sink);
+        }
+        let since = Instant::now();
+        let mut fresh = None;
+        loop {
+            let known_current = match &fresh {
+                None => self.is_current(prepared)?,
+                Some(_) => true,
+            };
+            if !known_current {
+                fresh = Some(self.renewed(prepared, given, sink)?);
+            }
+            let (plan, params) = match &fresh {
+                None => (prepared, given.params),
+                Some((plan, params)) => (&**plan, *params),
+            };
+            if let Kind::Explain(_) = &plan.kind {
+                return tell_lines(plan, sink);
+            }
+            self.check_writes(plan)?;
+            let literals = given.lifted_from.or_else(|| fresh_literals(prepared, given));
+            let answer = self.run_over(plan, params, literals, &header, sink);
+            match answer {
+                Err(error) if is_stale(&error) => self.catch_up(error, since)?,
+                answer => return answer,
+            }
+            fresh = Some(self.renewed(prepared, given, sink)?);
+        }
+    }
+
+    /// After an error of a definition that is out of date: waits a little for the catalog, so that the statement can be
+    /// planned again. If a branch has done its part already, it is taken back with the whole transaction, if nothing
+    /// else is in that.
+    ///
+    /// # Errors
+    /// The transaction has done something before, or the catalog lacks the definition for too long.
+    fn catch_up(&mut self, error: SqlError, since: Instant) -> Result<()> {
+        self.over().forget_known();
+        self.cancel.check()?;
+        let is_alone = self.block != Block::Explicit && self.statements == 0 && !self.defined;
+        if is_alone {
+            self.abort_over()?;
+        }
+        if !is_alone || since.elapsed() > CATALOG_LAG_MAX {
+            let message = "the definition of a table has changed while the transaction ran";
+            return Err(SqlError { message: message.to_owned(), cause: None, ..error }.hint("Run it again."));
+        }
+        thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    /// As `execute_again`, over partitions.
+    pub(super) fn execute_over_again(
+        &mut self,
+        mut answer: Result<Tag>,
+        prepared: &Prepared,
+        given: Given<'_>,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        for run in 1..RUNS_MAX {
+            let is_victim = answer.as_ref().is_err_and(SqlError::is_deadlock);
+            if !is_victim || self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
+                break;
+            }
+            self.abort_over()?;
+            self.defined = false;
+            self.cancel.check()?;
+            thread::sleep(Duration::from_micros(50 << run.min(10)));
+            answer = self.execute_once(prepared, given, sink);
+        }
+        answer
+    }
+
+    /// Runs a plan.
+    fn run_over(
+        &mut self,
+        plan: &Prepared,
+        params: &[Value],
+        literals: Option<&str>,
+        header: &Header,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        let cancel = self.cancel.clone();
+        let texts = RowTexts::default();
+        let arrays = array::read_arguments(&plan.params, params)?;
+        let context =
+            Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &cancel };
+        let Some((table, schema)) = plan.table() else { return self.run_here(plan, context, sink) };
+        if plan.writes() {
+            refuse_system(schema.table())?;
+        }
+        sink.begin(plan)?;
+        let (database, defined) = (self.database.clone(), self.defined);
+        let over = self.over();
+        let known = over.known(&database, (table, schema), defined)?;
+        let sent = Sent { plan, params, literals, header, context };
+        let (tag, notices) = match &plan.kind {
+            Kind::Select(select) => {
+                (Tag::Rows("SELECT", self::select(over, &sent, select, &known, sink)?), Vec::new())
+            }
+            Kind::Insert(insert) => {
+                (Tag::Rows("INSERT 0", self::insert(over, &sent, insert, &known, sink)?), Vec::new())
+            }
+            Kind::Update(UpdatePlan { bound, .. }) => {
+                refuse_routing(bound, &known)?;
+                let gathered = change(over, &sent, &bound.schema, &bound.filter, &known, sink)?;
+                (Tag::Rows("UPDATE", gathered.0), gathered.1)
+            }
+            Kind::Delete(DeletePlan { bound, .. }) => {
+                let gathered = change(over, &sent, &bound.schema, &bound.filter, &known, sink)?;
+                (Tag::Rows("DELETE", gathered.0), gathered.1)
+            }
+            Kind::Copy(CopyPlan { options, .. }) if options.direction == CopyDirection::ToStdout => {
+                (Tag::Rows("COPY", copy_out(over, &sent, &known, sink)?), Vec::new())
+            }
+            Kind::Copy(_) => {
+                let message = "COPY FROM STDIN needs a client that sends its data";
+                return Err(SqlError::new(SqlState::ProtocolViolation, message));
+            }
+            Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
+        };
+        self.take_in(notices);
+        Ok(tag)
+    }
+
+    fn take_in(&mut self, notices: Vec<(Severity, SqlError)>) {
+        self.notices.extend(notices);
+    }
+
+    /// Runs a statement without a table at this node.
+    fn run_here(&mut self, plan: &Prepared, context: Context<'_>, sink: &mut dyn RowSink) -> Result<Tag> {
+        let Kind::Select(select) = &plan.kind else { unreachable!("every other statement has a table") };
+        sink.begin(plan)?;
+        let options = TxOptions { read_only: true, ..self.choices() };
+        let mut tx = self.database.begin_with(&options)?;
+        self.cancel.set(Some(tx.canceller()));
+        let ran = self.cancel.check().and_then(|()| {
+            let mut run = Run { tx: &mut tx, out: Out { context, plan, sink } };
+            run::select(&mut run, select)
+        });
+        drop(tx);
+        self.over().restore_canceller();
+        Ok(Tag::Rows("SELECT", ran?))
+    }
+
+    fn utility_over(
+        &mut self,
+        plan: &Prepared,
+        statement: &Parsed,
+        given: Given<'_>,
+        header: &Header,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        match statement {
+            Parsed::AlterSystem(..) | Parsed::Backup { .. } | Parsed::ArchiveLog => Err(SqlError::new(
+                SqlState::FeatureNotSupported,
+                "this statement is about one partition's database",
+            )
+            .hint("docs/partitions.md says how to do it for all of them.")),
+            Parsed::Maintain { tables, .. } => {
+                for name in tables {
+                    self.find_settled(name)?;
+                }
+                self.utility(plan, &without_tables(statement), sink)
+            }
+            Parsed::Truncate(_)
+            | Parsed::DropTable { .. }
+            | Parsed::DropIndex { .. }
+            | Parsed::AddPrimaryKey { .. }
+            | Parsed::SetResidence { .. }
+            | Parsed::CreateTable(_)
+            | Parsed::CreateIndex(_) => {
+                if self.settings.access() == crate::parse::Access::ReadOnly {
+                    return Err(Error::ReadOnly.into());
+                }
+                self.define_over(plan, statement, given, header)
+            }
+            other => self.utility(plan, other, sink),
+        }
+    }
+
+    /// Runs a definition in all partitions: in the first one, and then in the others. So two definitions, or a
+    /// definition and a transaction that has locks everywhere, wait for each other in one partition.
+    fn define_over(
+        &mut self,
+        plan: &Prepared,
+        statement: &Parsed,
+        given: Given<'_>,
+        header: &Header,
+    ) -> Result<Tag> {
+        let header = Header { is_last: false, ..header.clone() };
+        if let Parsed::DropTable { names, .. } | Parsed::Truncate(names) = statement {
+            names.iter().try_for_each(|name| refuse_system(&name.text))?;
+        }
+        // The rows of a table without a key get places by the new one.
+        let moved = match statement {
+            Parsed::AddPrimaryKey { table, .. } if self.over().count() > 1 => {
+                let found = self.find_settled(table)?;
+                let (database, defined) = (self.database.clone(), self.defined);
+                let known = self.over().known(&database, (&found, &found.schema()), defined)?;
+                (known.placement == Placement::Anywhere).then_some(table)
+            }
+            _ => None,
+        };
+        let text = given.lifted_from.unwrap_or(&plan.text).to_owned();
+        let statement = Statement { text, arguments: Arguments::Literals, part: Part::Whole, expects: None };
+        let all = self.over().all();
+        let (first, others) = all.split_at(1);
+        let work = |partition: &PartitionNumber| (*partition, Work::Statement(statement.clone()));
+        // From here on, names mean what they mean in the branches.
+        self.defined = true;
+        let over = self.over();
+        let mut answers = first_error(over.run(&header, first.iter().map(work).collect(), false)?)?;
+        if !others.is_empty() {
+            first_error(over.run(&header, others.iter().map(work).collect(), false)?)?;
+        }
+        let Some(Answer::Done { notices, .. }) = answers.pop() else { return Err(unexpected()) };
+        self.take_in(notices.into_iter().map(|notice| (notice.severity(), notice.told.into())).collect());
+        if let Some(table) = moved {
+            self.repartition(table, &header)?;
+        }
+        Ok(Tag::Word(tag_of(plan)))
+    }
+
+    /// Moves the rows of a table to where its new key sends them.
+    fn repartition(&mut self, table: &Name, header: &Header) -> Result<()> {
+        let cancel = self.cancel.clone();
+        let over = self.over();
+        let found = over.defined_table(header, table)?;
+        let schema = found.schema();
+        let database = self.database.clone();
+        let over = self.over();
+        let known = over.known(&database, (&found, &schema), true)?;
+        let count = over.count();
+        let mut spread = Spread::new(table.text.clone(), schema.clone(), known.clone(), over);
+        for here in over.all() {
+            let mut after = None;
+            loop {
+                cancel.check()?;
+                let step =
+                    TakeMisplaced { table: table.text.clone(), expects: known.digest, here, count, after };
+                let mut answers =
+                    first_error(over.run(header, vec![(here, Work::TakeMisplaced(step))], false)?)?;
+                let Some(Answer::Misplaced { rows, last }) = answers.pop() else { return Err(unexpected()) };
+                rows.iter().for_each(|row| spread.push_encoded(row));
+                spread.send(over, header, false).map_err(|NotInserted { error, .. }| not_unique(error))?;
+                after = last;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Session::begin_copy`], over partitions.
+    pub(super) fn begin_copy_over(&mut self, prepared: &Prepared) -> Result<CopyIn> {
+        self.over().next_is_last = false;
+        self.check_writes(prepared)?;
+        if let Some((_, schema)) = prepared.table() {
+            refuse_system(schema.table())?;
+        }
+        self.cancel.begin_running();
+        let copy = self.copy_over(prepared);
+        copy.map_err(|mut error| {
+            self.cancel.name_cause(&mut error);
+            error
+        })
+    }
+
+    fn copy_over(&mut self, prepared: &Prepared) -> Result<CopyIn> {
+        let fresh = match self.is_current(prepared)? {
+            true => None,
+            false => Some(self.renew(prepared)?),
+        };
+        let plan = fresh.as_deref().unwrap_or(prepared);
+        let no_copy = || SqlError::new(SqlState::Internal, "the statement is no COPY");
+        let copy = CopyIn::new(plan).ok_or_else(no_copy)?;
+        let (table, schema) = plan.table().ok_or_else(no_copy)?;
+        let (database, defined) = (self.database.clone(), self.defined);
+        let over = self.over();
+        let known = over.known(&database, (table, schema), defined)?;
+        let spread = Spread::new(table.name(), schema.clone(), known, over);
+        Ok(copy.over(spread))
+    }
+}
+
+/// The text of a statement whose literals were its arguments, for one that was planned again.
+fn fresh_literals<'a>(prepared: &'a Prepared, given: Given<'_>) -> Option<&'a str> {
+    (given.params.is_empty() && prepared.params.is_empty() && prepared.declared.is_empty())
+        .then_some(&prepared.text)
+}
+
+/// VACUUM or ANALYZE, after its tables were found.
+fn without_tables(statement: &Parsed) -> Parsed {
+    match statement {
+        Parsed::Maintain { command, .. } => Parsed::Maintain { command, tables: Vec::new() },
+        other => other.clone(),
+    }
+}
+
+fn tag_of(plan: &Prepared) -> &'static str {
+    match &plan.kind {
+        Kind::Utility(Parsed::Truncate(_)) => "TRUNCATE TABLE",
+        Kind::Utility(Parsed::DropTable { .. }) => "DROP TABLE",
+        Kind::Utility(Parsed::DropIndex { .. }) => "DROP INDEX",
+        Kind::Utility(Parsed::CreateTable(_)) => "CREATE TABLE",
+        Kind::Utility(Parsed::CreateIndex(_)) => "CREATE INDEX",
+        _ => "ALTER TABLE",
+    }
+}
+
+/// The error of rows with equal keys in two partitions, as a new key meets them.
+fn not_unique(mut error: SqlError) -> SqlError {
+    if error.sqlstate == SqlState::UniqueViolation {
+        let name = error.about.as_ref().and_then(|about| about.constraint.clone()).unwrap_or_default();
+        error.message = format!("could not create unique index \"{name}\"");
+        error.detail = error.detail.map(|detail| detail.replace("already exists.", "is duplicated."));
+    }
+    error
+}
+
+/// Refuses changes of a table that is each partition's own.
+fn refuse_system(table: &str) -> Result<()> {
+    match table.starts_with("rialto_") {
+        true => Err(SqlError::unsupported(format!("changing the system table \"{table}\""))),
+        false => Ok(()),
+    }
+}
+
+fn refuse_routing(bound: &BoundUpdate, known: &KnownTable) -> Result<()> {
+    match bound.assignments.iter().find(|(column, _)| known.routes_by(*column)) {
+        None => Ok(()),
+        Some((column, _)) => {
+            let name = &bound.schema.columns()[*column].name;
+            Err(SqlError::unsupported(format!(
+                "UPDATE of column \"{name}\", by which the rows of table \"{}\" are partitioned,",
+                bound.schema.table()
+            ))
+            .hint("Delete the row and insert it with its new value."))
+        }
+    }
+}
+
+fn concerned_by(
+    over: &Over,
+    sent: &Sent<'_>,
+    schema: &Schema,
+    filter: &[Expr],
+    known: &KnownTable,
+) -> Concerned {
+    let places = (over.count(), over.handiest());
+    concerned(&known.placement, schema, filter, sent.context, places)
+}
+
+/// Runs a SELECT from a table. Gives the number of rows.
+fn select(
+    over: &mut Over,
+    sent: &Sent<'_>,
+    plan: &SelectPlan,
+    known: &KnownTable,
+    sink: &mut dyn RowSink,
+) -> Result<u64> {
+    let bound = &plan.bound;
+    let RowSource::Table(_, schema) = &bound.source else { unreachable!("the statement has a table") };
+    let partitions = match concerned_by(over, sent, schema, &bound.filter, known) {
+        Concerned::Several(partitions) => partitions,
+        Concerned::One(partition) => return pass(over, sent, partition, known, sink),
+        // The locks of FOR UPDATE have to meet those of others, so they are taken in one partition.
+        Concerned::Any if bound.for_update => return pass(over, sent, PartitionNumber::FIRST, known, sink),
+        Concerned::Any => return pass(over, sent, over.handiest(), known, sink),
+    };
+    let window = run::window(sent.context, bound)?;
+    if bound.counts {
+        return count(over, sent, bound, &partitions, known, sink);
+    }
+    let take = window.skip.saturating_add(window.take);
+    let take = (take < u64::MAX).then_some(take);
+    if window.take == 0 {
+        // The answer depends on the definition only.
+        let statement = sent.statement(Part::Rows { take: Some(0), keys: false }, Some(known));
+        let visit = |_| Ok(ControlFlow::Continue(()));
+        Gathered::of(over, sent.header, (&partitions[..1], &statement), Wanted::InTurn, visit)?;
+        return Ok(0);
+    }
+    let keys = !bound.order.is_empty();
+    let statement = sent.statement(Part::Rows { take, keys }, Some(known));
+    let wanted = if keys { Wanted::Merged(&bound.order) } else { Wanted::InTurn };
+    let (mut passed, mut given) = (0, 0);
+    Gathered::of(over, sent.header, (&partitions, &statement), wanted, |values| {
+        passed += 1;
+        if passed <= window.skip {
+            return Ok(ControlFlow::Continue(()));
+        }
+        sent.context.cancel.check()?;
+        sink.row(sent.plan, &values)?;
+        given += 1;
+        Ok(if given >= window.take { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(given)
+}
+
+/// Adds up the numbers of rows in several partitions, and gives the row of the sum.
+fn count(
+    over: &mut Over,
+    sent: &Sent<'_>,
+    bound: &BoundSelect,
+    partitions: &[PartitionNumber],
+    known: &KnownTable,
+    sink: &mut dyn RowSink,
+) -> Result<u64> {
+    let window = run::window(sent.context, bound)?;
+    let mut sum = 0;
+    let statement = sent.statement(Part::Count, Some(known));
+    Gathered::of(over, sent.header, (partitions, &statement), Wanted::InTurn, |values| {
+        match values[..] {
+            [Value::Int8(count)] => sum += count,
+            _ => return Err(unexpected()),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if window.skip > 0 || window.take == 0 {
+        return Ok(0);
+    }
+    let context = Context { count: sum, ..sent.context };
+    Out { context, plan: sent.plan, sink }.send(&bound.items, &NoColumns)?;
+    Ok(1)
+}
+
+/// Runs a whole statement in one partition. Gives the number for its tag.
+fn pass(
+    over: &mut Over,
+    sent: &Sent<'_>,
+    partition: PartitionNumber,
+    known: &KnownTable,
+    sink: &mut dyn RowSink,
+) -> Result<u64> {
+    let statement = sent.statement(Part::Whole, Some(known));
+    let gathered = Gathered::of(over, sent.header, (&[partition], &statement), Wanted::InTurn, |values| {
+        sent.context.cancel.check()?;
+        sink.row(sent.plan, &values)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(gathered.affected[0])
+}
+
+/// Runs an UPDATE or a DELETE. Gives the number of rows, and the notices.
+fn change(
+    over: &mut Over,
+    sent: &Sent<'_>,
+    schema: &Schema,
+    filter: &[Expr],
+    known: &KnownTable,
+    sink: &mut dyn RowSink,
+) -> Result<(u64, Vec<(Severity, SqlError)>)> {
+    let statement = sent.statement(Part::Whole, Some(known));
+    let (first, others) = match concerned_by(over, sent, schema, filter, known) {
+        Concerned::One(partition) => (vec![partition], Vec::new()),
+        Concerned::Several(partitions) => (partitions, Vec::new()),
+        // In the first partition two such statements wait for each other, and not in two partitions in turn.
+        Concerned::Any => {
+            let all = over.all();
+            (all[..1].to_vec(), all[1..].to_vec())
+        }
+    };
+    let header = Header { is_last: sent.header.is_last && others.is_empty(), ..sent.header.clone() };
+    let mut rows = Vec::new();
+    let gathered = Gathered::of(over, &header, (&first, &statement), Wanted::InTurn, |values| {
+        sent.context.cancel.check()?;
+        match others.is_empty() {
+            true => sink.row(sent.plan, &values)?,
+            // They are given when all partitions have changed theirs.
+            false => rows.push(values),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if !others.is_empty() {
+        Gathered::of(over, &header, (&others, &statement), Wanted::InTurn, |_| {
+            Ok(ControlFlow::Continue(()))
+        })?;
+        rows.iter().try_for_each(|values| sink.row(sent.plan, values))?;
+    }
+    let notices = gathered.notices.into_iter().map(|notice| (notice.severity(), notice.told.into()));
+    Ok((gathered.affected.iter().sum(), notices.collect()))
+}
+
+/// Runs an INSERT: its rows are computed here. Gives their number.
+fn insert(
+    over: &mut Over,
+    sent: &Sent<'_>,
+    plan: &BoundInsert,
+    known: &Arc<KnownTable>,
+    sink: &mut dyn RowSink,
+) -> Result<u64> {
+    let mut rows = Rows {
+        spread: Spread::new(plan.table.name(), plan.schema.clone(), known.clone(), over),
+        over,
+        sent,
+        plan,
+        returned: Collect::default(),
+        values: Vec::new(),
+        count: 0,
+    };
+    let computed = rows.compute(sink);
+    // The rows before one that cannot be computed may have errors of their own, which come first.
+    rows.send(computed.is_ok(), sink)?;
+    computed.map(|()| rows.count)
+}
+
+/// The rows of an INSERT.
+struct Rows<'a, 'o> {
+    over: &'o mut Over,
+    sent: &'a Sent<'a>,
+    plan: &'a BoundInsert,
+    spread: Spread,
+    /// What RETURNING gives of rows that wait.
+    returned: Collect,
+    values: Vec<Value>,
+    count: u64,
+}
+
+impl Rows<'_, '_> {
+    /// Computes all rows. Some of them may wait to be sent.
+    fn compute(&mut self, sink: &mut dyn RowSink) -> Result<()> {
+        let context = self.sent.context;
+        match &self.plan.source {
+            RowSource::Series(bounds, sql_type) => {
+                let (mut nothing, plan) = (Collect::default(), self.plan);
+                let mut out = Out { context, plan: self.sent.plan, sink: &mut nothing };
+                run::series(&mut out, bounds, *sql_type, |_, row| {
+                    context.cancel.check()?;
+                    if run::holds(&plan.filter, row, context)? {
+                        self.row(&plan.rows[0], row)?;
+                        self.send_if_full(sink)?;
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })
+            }
+            _ => {
+                for row in &self.plan.rows {
+                    if run::holds(&self.plan.filter, &NoColumns, context)? {
+                        self.row(row, &NoColumns)?;
+                        self.send_if_full(sink)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn row<C: crate::expr::Columns + ?Sized>(&mut self, exprs: &[Expr], row: &C) -> Result<()> {
+        let Rows { sent, plan, spread, values, .. } = self;
+        run::evaluate(plan, exprs, row, sent.context, values)?;
+        spread.push(values)?;
+        self.count += 1;
+        if !plan.returning.is_empty() {
+            let mut out = Out { context: sent.context, plan: sent.plan, sink: &mut self.returned };
+            out.send(&plan.returning, &self.values[..])?;
+        }
+        Ok(())
+    }
+
+    fn send_if_full(&mut self, sink: &mut dyn RowSink) -> Result<()> {
+        if self.spread.is_full() || self.returned.bytes >= RETURNED_BYTES_MAX {
+            self.send(false, sink)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn send(&mut self, is_end: bool, sink: &mut dyn RowSink) -> Result<()> {
+        self.spread.send(self.over, self.sent.header, is_end).map_err(|not_inserted| not_inserted.error)?;
+        self.returned.bytes = 0;
+        self.returned.rows.drain(..).try_for_each(|values| sink.row(self.sent.plan, &values))
+    }
+}
+
+/// Rows that wait.
+#[derive(Default)]
+struct Collect {
+    rows: Vec<Vec<Value>>,
+    bytes: usize,
+}
+
+impl RowSink for Collect {
+    fn row(&mut self, _plan: &Prepared, values: &[Value]) -> Result<()> {
+        self.bytes += run::bytes_of(values) + size_of_val(values);
+        self.rows.push(values.to_vec());
+        Ok(())
+    }
+
+    fn restart(&mut self) -> bool {
+        false
+    }
+}
+
+/// Runs a COPY to the client. Gives the number of rows.
+fn copy_out(over: &mut Over, sent: &Sent<'_>, known: &KnownTable, sink: &mut dyn RowSink) -> Result<u64> {
+    let partitions = match &known.placement {
+        Placement::Replicated => vec![over.handiest()],
+        Placement::By(_) | Placement::Anywhere => over.all(),
+    };
+    let statement = sent.statement(Part::Whole, Some(known));
+    let gathered = Gathered::of(over, sent.header, (&partitions, &statement), Wanted::InTurn, |values| {
+        sent.context.cancel.check()?;
+        sink.row(sent.plan, &values)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    sink.end(sent.plan)?;
+    Ok(gathered.affected.iter().sum())
+}
