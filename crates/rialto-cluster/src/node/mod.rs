@@ -11,5 +11,5 @@ mod transfer;
 
 pub use clock::NodeClock;
 pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
-pub use replica::{Admitted, HostedReplica, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
+pub use replica::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use running::{Node, NodeError, NodeOptions};

@@ -52,6 +52,8 @@ pub enum Input {
     Switchover(NodeId),
     /// An operator has this replica lead.
     Force(Vec<NodeId>),
+    /// It cannot go on as primary, for this reason.
+    Resign(String),
     /// The replica ends.
     Close,
 }
@@ -324,6 +326,11 @@ impl Driver {
             }
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Force(without) => self.step(Event::Force { without }, &[]),
+            Input::Resign(why) => {
+                self.trouble(why);
+                self.is_unfit();
+                self.step(Event::LogStopped, &[])
+            }
             Input::Close => Ok(()),
         }
     }
@@ -356,6 +363,7 @@ impl Driver {
                     state.admission = Admission::Open;
                     state.leads += 1;
                     state.running = 0;
+                    state.began = self.leads_since.unwrap_or((epoch, Memories::Kept));
                 }
                 if !is_wanted {
                     return self.close_and_follow();

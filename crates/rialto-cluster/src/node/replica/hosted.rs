@@ -18,7 +18,9 @@ use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
 use crate::node::transfer::{Pushing, Transfers};
-use crate::protocol::replication::{Configuration, Envelope, Replica, ReplicationOptions, RoleKind};
+use crate::protocol::replication::{
+    Configuration, Envelope, Memories, Replica, ReplicationOptions, RoleKind,
+};
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
 /// How a replica is kept.
@@ -110,8 +112,10 @@ pub(super) struct State {
     pub machine: Option<Replica>,
     pub kernel: Kernel,
     pub admission: Admission,
-    /// How often it was opened for transactions: a lease of an earlier time runs no more.
+    /// How often it has begun, or ended, to lead: what began at an earlier number is over.
     pub leads: u64,
+    /// The epoch in which it has begun to lead, and whether what was answered before is there.
+    pub began: (Epoch, Memories),
     /// Transactions that were admitted and have not ended.
     pub running: usize,
     pub trouble: Option<String>,
@@ -158,6 +162,7 @@ impl HostedReplica {
                 kernel: Kernel::Closed,
                 admission: Admission::Open,
                 leads: 0,
+                began: (Epoch(0), Memories::Kept),
                 running: 0,
                 trouble: None,
             }),
@@ -192,16 +197,33 @@ impl HostedReplica {
     /// # Errors
     /// [`NotServing`].
     pub fn admit(&self) -> Result<Admitted, NotServing> {
-        let mut state = self.shared.state.lock();
-        let serves = state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
-        match (&state.kernel, state.admission) {
-            (Kernel::Leading(db), Admission::Open) if serves => {
-                let (db, leads) = (db.clone(), state.leads);
-                state.running += 1;
-                Ok(Admitted { db, leads, shared: self.shared.clone(), inputs: self.inputs.clone() })
-            }
-            _ => Err(NotServing { primary: state.primary(), outcome: Outcome::HasNotRun }),
+        let lead = self.lead().ok_or_else(|| {
+            let primary = self.shared.state.lock().primary();
+            NotServing { primary, outcome: Outcome::HasNotRun }
+        })?;
+        lead.admit()
+    }
+
+    /// The replica's time as primary, if it leads now.
+    pub fn lead(&self) -> Option<Lead> {
+        let state = self.shared.state.lock();
+        match &state.kernel {
+            Kernel::Leading(db) => Some(Lead {
+                db: db.clone(),
+                leads: state.leads,
+                epoch: state.began.0,
+                memories: state.began.1,
+                shared: self.shared.clone(),
+                inputs: self.inputs.clone(),
+            }),
+            Kernel::Following(_) | Kernel::Closed => None,
         }
+    }
+
+    /// Waits for at most this time until something has changed: the role, or what may be answered.
+    pub fn wait_for_change(&self, patience: Duration) {
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_for(&mut state, patience);
     }
 
     /// The database for what may read behind: a standby's, or the primary's. None while it is opened or copied.
@@ -294,35 +316,67 @@ impl Drop for HostedReplica {
     }
 }
 
-/// The database of a replica that serves, for one transaction.
-pub struct Admitted {
+/// The time of a replica as primary, from when its database takes transactions until it follows again.
+#[derive(Clone)]
+pub struct Lead {
     db: Database,
     leads: u64,
+    epoch: Epoch,
+    memories: Memories,
     shared: Arc<Shared>,
     inputs: Sender<Input>,
 }
 
-impl Deref for Admitted {
-    type Target = Database;
-
-    fn deref(&self) -> &Database {
+impl Lead {
+    /// The database.
+    pub fn database(&self) -> &Database {
         &self.db
     }
-}
 
-impl Admitted {
+    /// The epoch in which it has begun to lead.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether what was answered before is there.
+    pub fn memories(&self) -> Memories {
+        self.memories
+    }
+
+    /// Whether it goes on.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on_in(&self.shared.state.lock())
+    }
+
+    fn goes_on_in(&self, state: &State) -> bool {
+        state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_))
+    }
+
+    /// The database, for a transaction, while the replica serves.
+    ///
+    /// # Errors
+    /// [`NotServing`].
+    pub fn admit(&self) -> Result<Admitted, NotServing> {
+        let mut state = self.shared.state.lock();
+        let serves = state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
+        if !serves || state.admission != Admission::Open || !self.goes_on_in(&state) {
+            return Err(NotServing { primary: state.primary(), outcome: Outcome::HasNotRun });
+        }
+        state.running += 1;
+        Ok(Admitted { lead: self.clone() })
+    }
+
     /// Waits until what ran may be answered: a commit with this place, or reads of nothing later, at this level. Asked for
-    /// after it ran (C1). At level 3 the caller has waited for the disk already.
+    /// after it ran (C1). At level 3 it has the log written to the disk.
     ///
     /// # Errors
     /// [`NotServing`]: it must not be answered.
     pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
+        let mut has_synced = false;
         let mut state = self.shared.state.lock();
         loop {
-            let leads = state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_));
-            let machine =
-                state.machine.as_ref().filter(|machine| leads && machine.role() == RoleKind::Leading);
-            let Some(machine) = machine else {
+            let machine = state.machine.as_ref().filter(|_| self.goes_on_in(&state));
+            let Some(machine) = machine.filter(|machine| machine.role() == RoleKind::Leading) else {
                 return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
             };
             let log = state.kernel.log().expect("a database that leads has a log");
@@ -335,29 +389,49 @@ impl Admitted {
                 if covered {
                     return Ok(());
                 }
+                // With too few replicas in sync its disk counts, at level 2, too.
+                let needs_disk = level == Level::Disk || machine.needs_disk_for_level_2();
+                if needs_disk && log.on_disk.lsn < place && !has_synced {
+                    has_synced = true;
+                    drop(state);
+                    // A log that has stopped is noticed by the driver, and nothing is answered.
+                    let _ = self.db.sync();
+                    let _ = self.inputs.send(Input::LogMoved);
+                    state = self.shared.state.lock();
+                    continue;
+                }
             }
             self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
         }
     }
 
-    /// Has the replica look at its log: more of it is on the disk, which may be enough for an answer.
-    pub fn log_moved(&self) {
-        let _ = self.inputs.send(Input::LogMoved);
+    /// The replica cannot go on as primary: a commit that must not fail has failed.
+    pub fn resign(&self, why: String) {
+        let _ = self.inputs.send(Input::Resign(why));
     }
+}
 
-    /// The member that leads.
-    pub fn epoch(&self) -> Epoch {
-        self.shared.state.lock().machine.as_ref().map_or(Epoch(0), Replica::epoch)
+/// The database of a replica that serves, for one transaction: a planned change of the primary waits for it.
+pub struct Admitted {
+    lead: Lead,
+}
+
+impl Deref for Admitted {
+    type Target = Lead;
+
+    fn deref(&self) -> &Lead {
+        &self.lead
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        if state.leads == self.leads {
+        let Lead { leads, shared, inputs, .. } = &self.lead;
+        let mut state = shared.state.lock();
+        if state.leads == *leads {
             state.running -= 1;
             if state.running == 0 && state.admission == Admission::Draining {
-                let _ = self.inputs.send(Input::Idle);
+                let _ = inputs.send(Input::Idle);
             }
         }
     }

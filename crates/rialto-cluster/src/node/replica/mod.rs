@@ -25,5 +25,5 @@ mod saved_file;
 mod shipping;
 mod store_requests;
 
-pub use hosted::{Admitted, HostedReplica, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
+pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use store_requests::{configuration_key, read_configuration};

@@ -109,6 +109,12 @@ impl Replica {
         }
     }
 
+    /// Whether answers at level 2 need this replica's disk, since too few replicas are in sync.
+    pub fn needs_disk_for_level_2(&self) -> bool {
+        let least = self.common.options.min_in_sync.max(2);
+        self.common.known.as_ref().is_none_or(|known| known.configuration.in_sync.len() < least)
+    }
+
     /// Whether a new transaction at level 2 may run.
     pub fn admits_level_2(&self) -> bool {
         match &self.role {
