@@ -1,0 +1,377 @@
+//! [`Branch`]: a branch of a transaction in a partition, on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use parking_lot::Mutex;
+use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
+use rialto_sql::partitions::{
+    Answer as SqlAnswer, BranchCanceller, BranchSession, Next, Portions, Reply, Request, Run, Told,
+};
+use rialto_sql::{SqlError, SqlState};
+
+use super::rows;
+use super::served::ServedPartition;
+use super::work::{Action, Answer, SqlWork, What, of_replica};
+use crate::node::replica::Admitted;
+use crate::protocol::transactions::{
+    Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId,
+};
+
+/// What a branch is to do.
+pub enum Task {
+    /// Run an action.
+    Run { sequence: u32, action: Action },
+    /// Reserve what its commit needs.
+    Reserve,
+    /// Write *Prepared*.
+    Prepare { rows: Vec<RowChange<SqlWork>>, level: Level },
+    /// Wait until what it has read is durable.
+    AwaitReads { level: Level },
+    /// Commit.
+    Commit { keeps: Keeps, rows: Vec<RowChange<SqlWork>>, level: Level },
+    /// Abort.
+    Abort { rows: Vec<RowChange<SqlWork>>, level: Level },
+    /// End: it has only read.
+    Release,
+}
+
+impl Task {
+    /// Whether the branch is over afterwards.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Task::Commit { .. } | Task::Abort { .. } | Task::Release)
+    }
+}
+
+/// How other threads end what a branch runs.
+#[derive(Default)]
+pub struct Cancels {
+    is_asked: bool,
+    canceller: Option<BranchCanceller>,
+}
+
+impl Cancels {
+    /// Ends what runs, or what runs next.
+    pub fn cancel(&mut self) {
+        self.is_asked = true;
+        if let Some(canceller) = &self.canceller {
+            canceller.cancel();
+        }
+    }
+}
+
+/// What the kernel has of a branch.
+enum Body {
+    /// Nothing yet, or nothing any more.
+    Nothing,
+    /// An open transaction, with a session that runs statements in it.
+    Session(BranchSession),
+    /// An open transaction whose statements are over.
+    Transaction(Transaction<'static>),
+    /// A prepared one, under the transaction's name.
+    Prepared,
+}
+
+/// A branch of a transaction in a partition. Its thread gives it one task after the other.
+pub struct Branch {
+    pub id: TransactionId,
+    pub served: Arc<ServedPartition>,
+    pub locking: Locking,
+    pub cancels: Arc<Mutex<Cancels>>,
+    pub tasks: Receiver<Task>,
+    pub admitted: Option<Admitted>,
+}
+
+impl Branch {
+    /// Serves the branch until it is over, or its partition is not served any more.
+    pub fn serve(mut self) {
+        let mut body = Body::Nothing;
+        let mut left = None;
+        while let Some(task) = left.take().or_else(|| self.tasks.recv().ok()) {
+            let is_last = task.is_last();
+            body = self.carry_out(task, body, &mut left);
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, task: Task, body: Body, left: &mut Option<Task>) -> Body {
+        match task {
+            Task::Run { sequence, action } => self.run(sequence, action, body, left),
+            Task::Reserve => {
+                let (body, has_room) = reserve(body);
+                self.served.reserved(self.id, has_room);
+                body
+            }
+            Task::Prepare { rows, level } => self.prepare(body, &rows, level),
+            Task::AwaitReads { level } => self.await_reads(body, level),
+            Task::Commit { keeps, rows, level } => {
+                self.commit(body, keeps, &rows, level);
+                Body::Nothing
+            }
+            Task::Abort { rows, level } => {
+                self.abort(body, &rows, level);
+                Body::Nothing
+            }
+            Task::Release => {
+                end(body);
+                Body::Nothing
+            }
+        }
+    }
+
+    fn run(&mut self, sequence: u32, action: Action, mut body: Body, left: &mut Option<Task>) -> Body {
+        if action.clears_cancellation {
+            self.cancels.lock().is_asked = false;
+            if let Body::Session(session) = &mut body {
+                session.clear_cancellation();
+            }
+        }
+        match action.what {
+            What::Request(Request::Run(run)) => self.request(sequence, &action.opening, *run, body, left),
+            // No statement runs.
+            What::Request(Request::Fetch | Request::Close) => {
+                let error = SqlError::new(SqlState::Internal, "no statement runs in the branch");
+                self.ran(sequence, failed(&error));
+                body
+            }
+            What::Settle(level) => {
+                let place = match &mut body {
+                    Body::Session(session) => session.settled().map(|ticket| ticket.lsn()).ok(),
+                    _ => None,
+                };
+                if self.is_durable(place.unwrap_or(Lsn::ZERO), level) {
+                    self.served.ran(self.id, sequence, Some(Ran { reply: Answer::Nothing, access: Access::Reads }));
+                }
+                body
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        sequence: u32,
+        opening: &rialto_sql::partitions::Opening,
+        mut run: Run,
+        body: Body,
+        left: &mut Option<Task>,
+    ) -> Body {
+        let is_whole = self.locking == Locking::AsAlone;
+        run.then_commit = is_whole;
+        let session = match body {
+            Body::Session(session) => Ok(session),
+            Body::Nothing => self.begin(opening, &run),
+            Body::Transaction(_) | Body::Prepared => {
+                Err(SqlError::new(SqlState::Internal, "the branch takes no statements any more"))
+            }
+        };
+        let mut session = match session {
+            Ok(session) => session,
+            Err(error) => {
+                self.ran(sequence, failed(&error));
+                return Body::Nothing;
+            }
+        };
+        let mut stream = Stream { branch: self, sequence, is_whole, is_too_large: false, left };
+        let reply = session.run(run, &mut stream);
+        let (sequence, is_too_large) = (stream.sequence, stream.is_too_large);
+        let has_failed = reply.answer.is_err();
+        let access = if reply.has_written { Access::Writes } else { Access::Reads };
+        let answer = if is_too_large { Answer::TooLarge } else { Answer::Reply(Box::new(reply)) };
+        let body = match is_whole && has_failed {
+            // What it has done so far is not to stay. The answer is kept.
+            true => {
+                let _ = session.abort();
+                Body::Nothing
+            }
+            false => Body::Session(session),
+        };
+        self.ran_with(sequence, answer, access);
+        body
+    }
+
+    fn begin(&self, opening: &rialto_sql::partitions::Opening, run: &Run) -> Result<BranchSession, SqlError> {
+        let session = self.served.pool().begin(opening, run)?;
+        let mut cancels = self.cancels.lock();
+        cancels.canceller = Some(session.canceller());
+        if cancels.is_asked {
+            session.canceller().cancel();
+        }
+        Ok(session)
+    }
+
+    fn ran(&self, sequence: u32, reply: Reply) {
+        let access = if reply.has_written { Access::Writes } else { Access::Reads };
+        self.ran_with(sequence, Answer::Reply(Box::new(reply)), access);
+    }
+
+    fn ran_with(&self, sequence: u32, reply: Answer, access: Access) {
+        self.served.ran(self.id, sequence, Some(Ran { reply, access }));
+    }
+
+    fn is_durable(&self, place: Lsn, level: Level) -> bool {
+        self.served.lead().answer(place, of_replica(level)).is_ok()
+    }
+
+    fn prepare(&mut self, body: Body, rows: &[RowChange<SqlWork>], level: Level) -> Body {
+        let note = rows.iter().find_map(|row| match row {
+            RowChange::Prepared(id, branches) => Some(rows::note(*id, branches)),
+            _ => None,
+        });
+        let (Some(note), Some(tx)) = (note, into_transaction(body)) else { return Body::Nothing };
+        match tx.prepare(&rows::name(self.id), &note) {
+            Ok(()) => {
+                // A planned change of the primary does not wait for its decision.
+                self.admitted = None;
+                if self.is_durable(self.served.lead().database().log_end().lsn, level) {
+                    self.served.durable(self.id, Step::Prepared);
+                }
+            }
+            // It may be prepared all the same. Its coordinator gives up, and it is aborted by its name.
+            Err(_) => self.served.reserved(self.id, false),
+        }
+        Body::Prepared
+    }
+
+    fn await_reads(&mut self, body: Body, level: Level) -> Body {
+        match body {
+            Body::Session(mut session) => {
+                let settled = session.settled().map(|ticket| ticket.lsn());
+                if let Ok(place) = settled
+                    && self.is_durable(place, level)
+                {
+                    self.served.durable(self.id, Step::Reads);
+                }
+                Body::Session(session)
+            }
+            body => {
+                self.served.durable(self.id, Step::Reads);
+                body
+            }
+        }
+    }
+
+    fn commit(&mut self, body: Body, keeps: Keeps, rows: &[RowChange<SqlWork>], level: Level) {
+        let db = self.served.lead().database().clone();
+        let table = self.served.table();
+        let placed = match body {
+            Body::Prepared => {
+                self.served.commit_prepared(self.id, rows, level);
+                return;
+            }
+            body if keeps == Keeps::AnswerOnly => {
+                end(body);
+                self.served.write(rows)
+            }
+            body => match into_transaction(body) {
+                Some(mut tx) => {
+                    if level == Level::Disk {
+                        tx.set_durability(Durability::Disk);
+                    }
+                    rows::apply(&mut tx, table, rows).and_then(|()| tx.submit()).map(|ticket| ticket.lsn())
+                }
+                // Its only statement has failed.
+                None if rows.is_empty() => Ok(db.log_end().lsn),
+                None => self.served.write(rows),
+            },
+        };
+        match placed {
+            Ok(place) => {
+                self.admitted = None;
+                if self.is_durable(place, level) {
+                    self.served.durable(self.id, Step::Commit);
+                }
+            }
+            Err(error) => self.served.commit_failed(self.id, &error),
+        }
+    }
+
+    fn abort(&mut self, body: Body, rows: &[RowChange<SqlWork>], level: Level) {
+        match body {
+            Body::Prepared => self.served.abort_prepared(self.id, rows, level),
+            body => {
+                end(body);
+                if !rows.is_empty() {
+                    self.served.abort_prepared(self.id, rows, level);
+                }
+            }
+        }
+    }
+}
+
+/// Takes portions of a result to the coordinator.
+struct Stream<'b> {
+    branch: &'b Branch,
+    /// The action that runs.
+    sequence: u32,
+    is_whole: bool,
+    is_too_large: bool,
+    /// A task that came instead of the next action.
+    left: &'b mut Option<Task>,
+}
+
+impl Portions for Stream<'_> {
+    fn give(&mut self, reply: Reply) -> Result<Next, SqlError> {
+        let gone = || SqlError::new(SqlState::Cancelled, "the session has gone");
+        if self.is_whole {
+            self.is_too_large = true;
+            return Err(gone());
+        }
+        self.branch.ran(self.sequence, reply);
+        match self.branch.tasks.recv() {
+            Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Fetch), .. } }) => {
+                self.sequence = sequence;
+                Ok(Next::Fetch)
+            }
+            Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Close), .. } }) => {
+                self.sequence = sequence;
+                Ok(Next::Close)
+            }
+            Ok(task) => {
+                *self.left = Some(task);
+                Err(gone())
+            }
+            Err(_) => Err(gone()),
+        }
+    }
+}
+
+fn failed(error: &SqlError) -> Reply {
+    Reply { answer: Err::<SqlAnswer, _>(Told::from(error)), has_written: false }
+}
+
+fn into_transaction(body: Body) -> Option<Transaction<'static>> {
+    match body {
+        Body::Session(session) => session.into_transaction().ok(),
+        Body::Transaction(tx) => Some(tx),
+        Body::Nothing | Body::Prepared => None,
+    }
+}
+
+fn reserve(body: Body) -> (Body, bool) {
+    match into_transaction(body) {
+        Some(mut tx) => match tx.reserve() {
+            Ok(()) => (Body::Transaction(tx), true),
+            // Definitions: what their commit needs is not known before. It may fail, and then it is aborted.
+            Err(Error::Unsupported { .. }) => (Body::Transaction(tx), true),
+            Err(_) => (Body::Transaction(tx), false),
+        },
+        None => (Body::Nothing, true),
+    }
+}
+
+/// Ends an open transaction, which leaves nothing.
+fn end(body: Body) {
+    // Nothing that it has read is answered.
+    let _ = match body {
+        Body::Session(session) => session.abort().is_ok(),
+        Body::Transaction(tx) => tx.abort().is_ok(),
+        Body::Nothing | Body::Prepared => true,
+    };
+}
+
+/// The options of a transaction of the system's own.
+pub fn of_the_system() -> TxOptions {
+    TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }
+}

@@ -1,0 +1,39 @@
+//! Transactions of SQL sessions over the cluster's partitions: the state machines of
+//! [`transactions`](crate::protocol::transactions) over the kernel's databases and [`rialto_sql::partitions`].
+//!
+//! - `work`: what actions and replies are.
+//! - `directory`: on which node each partition is served, in which opening.
+//! - `served`: a partition that this node serves: its branches, and what comes from coordinators.
+//! - `branch`: one branch, on a thread of its own. `workers`: these threads.
+//! - `rows`: the system's rows of a partition, in a table.
+//! - `opening`: how a partition begins to be served, and ends.
+//! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
+//! - `cluster`: all of it, for one node.
+//!
+//! Invariants, beside those of the state machines:
+//!
+//! 1. **No step of a deposed primary (C1).** A step is told to the state machine only after [`Lead::answer`] has said that it
+//!    may be answered, asked for after it was done.
+//! 2. **Nothing is served before it is safe.** A partition is served once its whole log is on its disk and in the memory of
+//!    each replica in sync, and its prepared branches have their locks again.
+//! 3. **Prepared by its name.** A branch that is prepared has the transaction's name in the kernel, and its row of the protocol is
+//!    the kernel's note. So both are there, or neither.
+//!
+//! [`Lead::answer`]: super::Lead::answer
+
+mod branch;
+mod cluster;
+mod coordinators;
+mod directory;
+mod opening;
+mod rows;
+mod served;
+mod session;
+mod work;
+mod workers;
+
+pub use cluster::Transactions;
+pub use coordinators::Cancelled;
+pub use directory::Serves;
+pub use rows::make_table;
+pub use work::SqlWork;

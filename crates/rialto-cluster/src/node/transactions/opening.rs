@@ -1,0 +1,89 @@
+//! How a partition begins to be served by this node, and ends.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rialto::Error;
+
+use super::cluster::Transactions;
+use super::directory::Serves;
+use super::rows;
+use super::served::ServedPartition;
+use crate::node::replica::{HostedReplica, Lead, Level, NotServing};
+use crate::protocol::replication::Memories;
+use crate::protocol::transactions::{Opening, RowChange};
+
+/// How often the role is looked at, beside when it is told.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Serves a partition whenever this node's replica leads, until the replica or the node ends. It is the body of a thread.
+pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
+    loop {
+        let (Some(transactions), Some(hosted)) = (node.upgrade(), replica.upgrade()) else { return };
+        if transactions.is_closed() {
+            return;
+        }
+        let Some(lead) = hosted.lead() else {
+            drop(transactions);
+            hosted.wait_for_change(LOOK);
+            continue;
+        };
+        match open(&transactions, &hosted, &lead) {
+            Ok(served) => {
+                transactions.begin_to_serve(&served);
+                drop(transactions);
+                while lead.goes_on() && node.upgrade().is_some_and(|node| !node.is_closed()) {
+                    hosted.wait_for_change(LOOK);
+                }
+                served.end();
+                if let Some(node) = node.upgrade() {
+                    node.end_to_serve(&served);
+                }
+            }
+            Err(NotOpened::Deposed) => {}
+            Err(NotOpened::Failed(error)) => {
+                lead.resign(format!("its transactions cannot go on: {error}"));
+                hosted.wait_for_change(LOOK);
+            }
+        }
+    }
+}
+
+enum NotOpened {
+    /// The replica leads no more.
+    Deposed,
+    /// The rows cannot be read or written.
+    Failed(Error),
+}
+
+impl From<NotServing> for NotOpened {
+    fn from(_: NotServing) -> NotOpened {
+        NotOpened::Deposed
+    }
+}
+
+impl From<Error> for NotOpened {
+    fn from(error: Error) -> NotOpened {
+        NotOpened::Failed(error)
+    }
+}
+
+/// Opens a partition: its whole log is on the disk, and in each memory in sync, before anything of it is told. Locks of
+/// prepared branches were taken when the database began to lead.
+fn open(
+    node: &Arc<Transactions>,
+    replica: &HostedReplica,
+    lead: &Lead,
+) -> Result<Arc<ServedPartition>, NotOpened> {
+    let db = lead.database();
+    let opening = Opening(lead.epoch().0);
+    let table = db.table(rows::TABLE)?;
+    if lead.memories() == Memories::Lost {
+        let lost = [RowChange::Lost(Opening(opening.0.saturating_sub(1)))];
+        db.transact(|tx| rows::apply(tx, &table, &lost))?;
+    }
+    lead.answer(db.log_end().lsn, Level::Disk)?;
+    let rows = rows::read(db)?;
+    let serves = Serves { partition: replica.partition(), node: node.me(), opening };
+    Ok(ServedPartition::new(serves, lead.clone(), table, rows, node))
+}

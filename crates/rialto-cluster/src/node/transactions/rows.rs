@@ -1,0 +1,133 @@
+//! The system's rows of a partition: those of the protocol, in a table of the partition.
+
+use std::ops::ControlFlow;
+
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::work::SqlWork;
+use crate::protocol::transactions::{Branches, RowChange, SystemRows, TransactionId};
+
+/// The table's name.
+pub const TABLE: &str = "rialto_cluster";
+
+/// What a row is about: the first byte of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bound = 1,
+    Committed = 2,
+    Decision = 3,
+    Answer = 4,
+    Lost = 5,
+}
+
+/// Makes the table in a new partition.
+///
+/// # Errors
+/// Those of the database.
+pub fn make_table(db: &Database) -> Result<()> {
+    let columns = vec![Column::new("key", ColumnType::Bytes), Column::new("value", ColumnType::Bytes)];
+    let def = TableDef::new(TABLE, columns).with_primary_key(&["key"]);
+    db.transact(|tx| tx.create_table(&def).map(drop))
+}
+
+/// The name of a prepared transaction.
+pub fn name(id: TransactionId) -> String {
+    format!("{}.{}.{}", id.node.0, id.start.0, id.number)
+}
+
+/// The note of a prepared transaction: its row of the protocol.
+pub fn note(id: TransactionId, branches: &Branches) -> Vec<u8> {
+    bytes(&(id, branches))
+}
+
+/// Makes changes in a transaction. The rows of prepared branches are the kernel's own.
+///
+/// # Errors
+/// Those of the database.
+pub fn apply(tx: &mut Transaction<'_>, table: &Table, changes: &[RowChange<SqlWork>]) -> Result<()> {
+    for change in changes {
+        match change {
+            RowChange::Prepared(..) => {}
+            RowChange::NotPrepared(id) => remove(tx, table, &key(Kind::Bound, id))?,
+            RowChange::Bound(id, opening) => put(tx, table, key(Kind::Bound, id), bytes(&(id, opening)))?,
+            RowChange::Committed(id, branches) => {
+                put(tx, table, key(Kind::Committed, id), bytes(&(id, branches)))?;
+            }
+            RowChange::Settled(id) => remove(tx, table, &key(Kind::Committed, id))?,
+            RowChange::Decision(id, decision, branches) => {
+                put(tx, table, key(Kind::Decision, id), bytes(&(id, decision, branches)))?;
+            }
+            RowChange::Forgotten(id) => remove(tx, table, &key(Kind::Decision, id))?,
+            RowChange::Answer(request, reply) => {
+                put(tx, table, key(Kind::Answer, &request.session), bytes(&(request, reply)))?;
+            }
+            RowChange::Expired { session } => remove(tx, table, &key(Kind::Answer, session))?,
+            RowChange::Lost(opening) => put(tx, table, key(Kind::Lost, &()), bytes(opening))?,
+        }
+    }
+    Ok(())
+}
+
+/// All rows, as an opening finds them.
+///
+/// # Errors
+/// [`Error::Corrupt`] for a row, or the note of a prepared transaction, that makes no sense; those of the database.
+pub fn read(db: &Database) -> Result<SystemRows<SqlWork>> {
+    let table = db.table(TABLE)?;
+    let mut rows = SystemRows::default();
+    for prepared in db.prepared() {
+        rows.prepared.push(parse(&prepared.note)?);
+    }
+    db.transact(|tx| {
+        let mut found = SystemRows { prepared: std::mem::take(&mut rows.prepared), ..SystemRows::default() };
+        tx.scan(&table, &Scan::all(), |_, row| {
+            let (Value::Bytes(key), Value::Bytes(value)) = (row.get(0), row.get(1)) else {
+                return Err(damaged());
+            };
+            match key.first() {
+                Some(1) => found.bound.push(parse(&value)?),
+                Some(2) => found.committed.push(parse(&value)?),
+                Some(3) => found.decisions.push(parse(&value)?),
+                Some(4) => found.answers.push(parse(&value)?),
+                Some(5) => found.lost = Some(parse(&value)?),
+                _ => return Err(damaged()),
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        rows = found;
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+fn key<T: Serialize>(kind: Kind, of: &T) -> Vec<u8> {
+    postcard::to_extend(of, vec![kind as u8]).expect("a key has bytes")
+}
+
+fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("a row has bytes")
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|_| damaged())
+}
+
+fn damaged() -> Error {
+    let what = format!("a row of the table {TABLE} makes no sense: it was changed, or is of another version");
+    Error::Corrupt { file: TABLE.to_owned(), offset: 0, what }
+}
+
+fn put(tx: &mut Transaction<'_>, table: &Table, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
+    let key = Value::Bytes(key);
+    match tx.update(table, &[key.clone()][..], &[(1, Value::Bytes(value.clone()))])? {
+        true => Ok(()),
+        false => tx.insert(table, &[key, Value::Bytes(value)]),
+    }
+}
+
+fn remove(tx: &mut Transaction<'_>, table: &Table, key: &[u8]) -> Result<()> {
+    tx.delete(table, &[Value::Bytes(key.to_vec())][..]).map(drop)
+}

@@ -1,0 +1,311 @@
+//! [`ServedPartition`]: a partition that this node serves.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rialto::{Error, Lsn, Result, Table};
+use rialto_sql::partitions::BranchPool;
+
+use super::branch::{Branch, Cancels, Task, of_the_system};
+use super::cluster::Transactions;
+use super::directory::Serves;
+use super::rows;
+use super::work::{SqlWork, of_replica};
+use crate::node::replica::Lead;
+use crate::protocol::transactions::{
+    Effect, Level, Locking, Message, Opened, Participant, Ran, RowChange, Step, SystemRows, TransactionId,
+};
+use crate::protocol::{NodeId, PartitionId};
+
+/// A partition that this node serves, in one opening.
+pub struct ServedPartition {
+    serves: Serves,
+    lead: Lead,
+    pool: Arc<BranchPool>,
+    table: Table,
+    node: Weak<Transactions>,
+    state: Mutex<State>,
+}
+
+struct State {
+    participant: Participant<SqlWork>,
+    branches: HashMap<TransactionId, Handle>,
+    /// Transactions that wait for an operator.
+    undecided: Vec<TransactionId>,
+}
+
+struct Handle {
+    tasks: Sender<Task>,
+    cancels: Arc<Mutex<Cancels>>,
+}
+
+/// What an operator sees of the transactions of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Transactions that are open, prepared, unconfirmed or not forgotten.
+    pub transactions: usize,
+    /// How long the branch that is in doubt for longest has been so.
+    pub in_doubt_for: Option<Duration>,
+    /// How many are prepared.
+    pub prepared: usize,
+    /// Transactions that an operator has to decide, after a forced loss.
+    pub undecided: Vec<TransactionId>,
+}
+
+impl ServedPartition {
+    /// A partition whose rows were read by this opening.
+    pub fn new(
+        serves: Serves,
+        lead: Lead,
+        table: Table,
+        rows: SystemRows<SqlWork>,
+        node: &Arc<Transactions>,
+    ) -> Arc<ServedPartition> {
+        let opened = Opened { partition: serves.partition, opening: serves.opening, rows };
+        let participant = Participant::open(opened, node.now());
+        let pool = BranchPool::new(lead.database().clone());
+        let state = State { participant, branches: HashMap::new(), undecided: Vec::new() };
+        let (node, state) = (Arc::downgrade(node), Mutex::new(state));
+        Arc::new(ServedPartition { serves, lead, pool, table, node, state })
+    }
+
+    pub fn serves(&self) -> Serves {
+        self.serves
+    }
+
+    pub fn lead(&self) -> &Lead {
+        &self.lead
+    }
+
+    pub fn pool(&self) -> &Arc<BranchPool> {
+        &self.pool
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// What an operator sees.
+    pub fn unfinished(&self, now: Duration) -> Unfinished {
+        let state = self.state.lock();
+        Unfinished {
+            partition: self.serves.partition,
+            transactions: state.participant.unfinished(),
+            in_doubt_for: state.participant.in_doubt_for(now),
+            prepared: self.lead.database().prepared().len(),
+            undecided: state.undecided.clone(),
+        }
+    }
+
+    /// A message has come.
+    pub fn receive(self: &Arc<ServedPartition>, message: Message<SqlWork>) {
+        self.step(|participant, now| participant.receive(message, now));
+    }
+
+    /// The connection of a node has ended.
+    pub fn connection_ended(self: &Arc<ServedPartition>, node: NodeId) {
+        self.step(|participant, now| participant.connection_ended(node, now));
+    }
+
+    /// Some time has passed.
+    pub fn tick(self: &Arc<ServedPartition>) {
+        self.step(|participant, now| participant.tick(now));
+    }
+
+    /// A session wants what its branch runs to end.
+    pub fn cancel(&self, id: TransactionId) {
+        if let Some(handle) = self.state.lock().branches.get(&id) {
+            handle.cancels.lock().cancel();
+        }
+    }
+
+    /// A branch has run an action, or could not.
+    pub fn ran(self: &Arc<ServedPartition>, id: TransactionId, sequence: u32, ran: Option<Ran<SqlWork>>) {
+        self.step(|participant, now| participant.ran(id, sequence, ran, now));
+    }
+
+    /// A branch has reserved what its commit needs, or there is no room.
+    pub fn reserved(self: &Arc<ServedPartition>, id: TransactionId, has_room: bool) {
+        self.step(|participant, now| participant.reserved(id, has_room, now));
+    }
+
+    /// A step may be answered.
+    pub fn durable(self: &Arc<ServedPartition>, id: TransactionId, step: Step) {
+        self.step(|participant, now| participant.durable(id, step, now));
+    }
+
+    /// A commit that must not fail has failed. Nothing of it is known to have stayed: another opening finds out.
+    pub fn commit_failed(&self, id: TransactionId, error: &Error) {
+        self.lead.resign(format!("the commit of {id} has failed: {error}"));
+    }
+
+    /// The partition is not served any more: its branches end, and those that are not prepared leave nothing.
+    pub fn end(&self) {
+        let branches = std::mem::take(&mut self.state.lock().branches);
+        for handle in branches.values() {
+            handle.cancels.lock().cancel();
+        }
+    }
+
+    fn step(self: &Arc<ServedPartition>, act: impl FnOnce(&mut Participant<SqlWork>, Duration)) {
+        let Some(node) = self.node.upgrade() else { return };
+        let mut here = Vec::new();
+        {
+            let mut state = self.state.lock();
+            act(&mut state.participant, node.now());
+            let effects = state.participant.take_effects();
+            // In their order, before another step is taken. Nothing of it blocks.
+            for effect in effects {
+                self.carry_out(&node, &mut state, effect, &mut here);
+            }
+        }
+        for message in here {
+            node.deliver(message);
+        }
+    }
+
+    fn carry_out(
+        self: &Arc<ServedPartition>,
+        node: &Arc<Transactions>,
+        state: &mut State,
+        effect: Effect<SqlWork>,
+        here: &mut Vec<Message<SqlWork>>,
+    ) {
+        match effect {
+            Effect::Send(message) => here.extend(node.send_away(message)),
+            Effect::Begin { transaction, locking } => self.begin(node, state, transaction, locking),
+            Effect::Run { transaction, sequence, action } => {
+                self.give(node, state, transaction, Task::Run { sequence, action });
+            }
+            Effect::Reserve { transaction } => self.give(node, state, transaction, Task::Reserve),
+            Effect::Prepare { transaction, rows, level } => {
+                self.give(node, state, transaction, Task::Prepare { rows, level });
+            }
+            Effect::AwaitReads { transaction, level } => {
+                self.give(node, state, transaction, Task::AwaitReads { level });
+            }
+            Effect::Commit { transaction, keeps, rows, level } => {
+                self.give(node, state, transaction, Task::Commit { keeps, rows, level });
+            }
+            Effect::Abort { transaction, rows, level } => {
+                if let Some(handle) = state.branches.get(&transaction) {
+                    handle.cancels.lock().cancel();
+                }
+                self.give(node, state, transaction, Task::Abort { rows, level });
+            }
+            Effect::Release { transaction } => self.give(node, state, transaction, Task::Release),
+            Effect::Write { transaction, rows, level, step } => {
+                let served = self.clone();
+                self.work(node, move || match served.write(&rows) {
+                    Ok(place) => served.tell(transaction, place, level, step),
+                    Err(error) => served.commit_failed(transaction, &error),
+                });
+            }
+            Effect::AskOperator { transaction } => state.undecided.push(transaction),
+        }
+    }
+
+    fn begin(
+        self: &Arc<ServedPartition>,
+        node: &Transactions,
+        state: &mut State,
+        id: TransactionId,
+        locking: Locking,
+    ) {
+        let (tasks, receiver) = channel();
+        let cancels = Arc::new(Mutex::new(Cancels::default()));
+        state.branches.insert(id, Handle { tasks, cancels: cancels.clone() });
+        // A replica that does not serve at this moment, or drains, answers nothing: its coordinator gives up.
+        let admitted = self.lead.admit().ok();
+        if admitted.is_some() {
+            let served = self.clone();
+            let branch = Branch { id, served, locking, cancels, tasks: receiver, admitted };
+            self.work(node, move || branch.serve());
+        }
+    }
+
+    /// Gives a branch a task. One that has no thread any more, or never had one in this opening, is prepared.
+    fn give(
+        self: &Arc<ServedPartition>,
+        node: &Transactions,
+        state: &mut State,
+        id: TransactionId,
+        task: Task,
+    ) {
+        let is_last = task.is_last();
+        let unsent = match state.branches.get(&id) {
+            Some(handle) => handle.tasks.send(task).err().map(|unsent| unsent.0),
+            None => Some(task),
+        };
+        if is_last {
+            state.branches.remove(&id);
+        }
+        let served = self.clone();
+        match unsent {
+            Some(Task::Commit { rows, level, .. }) => {
+                self.work(node, move || served.commit_prepared(id, &rows, level));
+            }
+            Some(Task::Abort { rows, level }) if !rows.is_empty() => {
+                self.work(node, move || served.abort_prepared(id, &rows, level));
+            }
+            Some(Task::Run { sequence, .. }) => {
+                // It was not admitted.
+                self.work(node, move || served.ran(id, sequence, None));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Runs what may block. Without a thread for it nothing comes of it, as if the node had ended.
+    fn work(&self, node: &Transactions, job: impl FnOnce() + Send + 'static) {
+        if let Err(error) = node.workers().run(job) {
+            self.lead.resign(format!("no thread can start: {error}"));
+        }
+    }
+
+    /// Commits a prepared branch, and tells when that may be answered.
+    pub fn commit_prepared(self: &Arc<ServedPartition>, id: TransactionId, rows: &[RowChange<SqlWork>], level: Level) {
+        let db = self.lead.database();
+        let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
+        match db.commit_prepared_with(&rows::name(id), body) {
+            Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
+            Err(error) => self.commit_failed(id, &error),
+        }
+    }
+
+    /// Aborts a prepared branch, if it is prepared, and tells when that may be answered.
+    pub fn abort_prepared(self: &Arc<ServedPartition>, id: TransactionId, rows: &[RowChange<SqlWork>], level: Level) {
+        let db = self.lead.database();
+        let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
+        let placed = match db.abort_prepared_with(&rows::name(id), body) {
+            Ok(((), ticket)) => Ok(ticket.lsn()),
+            Err(Error::NoSuchPrepared { .. }) => self.write(rows),
+            Err(error) => Err(error),
+        };
+        match placed {
+            Ok(place) => self.tell(id, place, level, Step::Aborted),
+            Err(error) => self.commit_failed(id, &error),
+        }
+    }
+
+    /// Writes rows of the system. Gives their place.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn write(&self, rows: &[RowChange<SqlWork>]) -> Result<Lsn> {
+        let db = self.lead.database();
+        let written = db.submit_with(&of_the_system(), |tx| rows::apply(tx, &self.table, rows));
+        written.map(|((), ticket)| ticket.lsn())
+    }
+
+    fn tell(self: &Arc<ServedPartition>, id: TransactionId, place: Lsn, level: Level, step: Step) {
+        if self.lead.answer(place, of_replica(level)).is_ok() {
+            self.durable(id, step);
+        }
+    }
+}

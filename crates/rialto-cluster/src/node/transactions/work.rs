@@ -1,0 +1,66 @@
+//! [`SqlWork`]: what actions and replies of transactions are.
+
+use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request};
+use serde::{Deserialize, Serialize};
+
+use crate::node::replica;
+use crate::protocol::transactions::{Level, Work};
+
+/// The work of SQL sessions.
+#[derive(Debug, Clone)]
+pub struct SqlWork;
+
+impl Work for SqlWork {
+    type Action = Action;
+    type Reply = Answer;
+}
+
+/// An action of a transaction in one partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// The session.
+    pub opening: Opening,
+    /// Whether a cancellation that came too late for the action before is taken back.
+    pub clears_cancellation: bool,
+    /// What is to be done.
+    pub what: What,
+}
+
+/// What an action does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum What {
+    /// A request of the session.
+    Request(Request),
+    /// Waits until what the branch has read is durable at this level.
+    Settle(Level),
+}
+
+/// What an action gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The reply to the session.
+    Reply(Box<Reply>),
+    /// There was no request.
+    Nothing,
+    /// The result is larger than a call can give. It has no effect: the statement is to be run as a transaction of several
+    /// actions.
+    TooLarge,
+}
+
+/// The level that a session asks for; without one, the cluster's default.
+pub fn level(asked: Option<SqlLevel>) -> Level {
+    match asked {
+        Some(SqlLevel::Memory) => Level::Memory,
+        None => Level::Replicated,
+        Some(SqlLevel::Disk) => Level::Disk,
+    }
+}
+
+/// A level of the protocol, for the replica.
+pub fn of_replica(level: Level) -> replica::Level {
+    match level {
+        Level::Memory => replica::Level::Memory,
+        Level::Replicated => replica::Level::Standby,
+        Level::Disk => replica::Level::Disk,
+    }
+}

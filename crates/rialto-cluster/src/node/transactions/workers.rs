@@ -1,0 +1,64 @@
+//! [`Workers`]: threads for work that may block.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use parking_lot::Mutex;
+
+/// So many threads stay for later work.
+const IDLE_MAX: usize = 256;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads for work that may block. Each job has one for itself; a thread that has ended its job stays for the next one.
+#[derive(Clone, Default)]
+pub struct Workers {
+    idle: Arc<Mutex<Vec<Sender<Job>>>>,
+}
+
+impl Workers {
+    /// Runs a job on a thread.
+    ///
+    /// # Errors
+    /// If no thread can start. The job is dropped.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let mut job: Job = Box::new(job);
+        let idle = self.idle.lock().pop();
+        if let Some(worker) = idle {
+            match worker.send(job) {
+                Ok(()) => return Ok(()),
+                Err(unsent) => job = unsent.0,
+            }
+        }
+        let (sender, jobs) = channel::<Job>();
+        let idle = self.idle.clone();
+        let serve = move || {
+            job();
+            loop {
+                {
+                    let mut idle = idle.lock();
+                    if idle.len() >= IDLE_MAX {
+                        return;
+                    }
+                    idle.push(sender.clone());
+                }
+                match jobs.recv() {
+                    Ok(job) => job(),
+                    Err(_) => return,
+                }
+            }
+        };
+        std::thread::Builder::new().name("rialto-branch".to_owned()).stack_size(STACK_BYTES).spawn(serve).map(drop)
+    }
+
+    /// Has the idle threads end.
+    pub fn close(&self) {
+        for worker in self.idle.lock().drain(..) {
+            let _ = worker.send(Box::new(|| {}));
+        }
+    }
+}
+
+/// Statements' expressions are trees of up to 500 levels.
+const STACK_BYTES: usize = 8 << 20;
