@@ -1,10 +1,12 @@
 //! The messages between coordinators and partitions, and between partitions.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Branches, Level, Opening, Request, TransactionId, Work};
 use crate::protocol::{NodeId, PartitionId};
 
 /// An end of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// The coordinators of a node.
     Coordinator(NodeId),
@@ -13,7 +15,8 @@ pub enum Address {
 }
 
 /// A message about a transaction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct Message<W: Work> {
     /// Its sender.
     pub from: Address,
@@ -26,7 +29,8 @@ pub struct Message<W: Work> {
 }
 
 /// What a coordinator tells its client at the end.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Outcome<W: Work> {
     /// The request has had its effects, once, or has failed for good: the answer.
     Answered(W::Reply),
@@ -40,7 +44,8 @@ pub enum Outcome<W: Work> {
 }
 
 /// How a transaction ends in its deciding partition.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Verdict<W: Work> {
     /// It commits, and this is the answer.
     Commit(W::Reply),
@@ -50,7 +55,7 @@ pub enum Verdict<W: Work> {
 }
 
 /// How a transaction has ended, as its deciding partition tells its branches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision {
     /// Its effects stay.
     Commit,
@@ -59,7 +64,7 @@ pub enum Decision {
 }
 
 /// What a branch knows of a transaction, when its deciding partition has lost its own record of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// Prepared, and in doubt.
     Prepared,
@@ -72,7 +77,8 @@ pub enum Standing {
 }
 
 /// An action for a branch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct Act<W: Work> {
     /// The opening that the branch is to run under.
     pub opening: Opening,
@@ -91,7 +97,8 @@ pub struct Act<W: Work> {
 }
 
 /// What a message says.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Body<W: Work> {
     /// To a partition: a whole transaction, which needs no other partition.
     Call {

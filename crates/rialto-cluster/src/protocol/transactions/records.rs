@@ -4,19 +4,22 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
 use super::{Level, Opening, Request, TransactionId};
 use crate::protocol::PartitionId;
 
 /// What actions and their results are. The protocol hands them on and does not look at them.
 pub trait Work: Debug + Clone + 'static {
     /// An action of a transaction in one partition.
-    type Action: Debug + Clone;
+    type Action: Debug + Clone + Serialize + DeserializeOwned;
     /// What an action gives, and what a client is answered.
-    type Reply: Debug + Clone;
+    type Reply: Debug + Clone + Serialize + DeserializeOwned;
 }
 
 /// Whether a branch may change rows. A branch that only reads leaves nothing durable: it is confirmed instead (C9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// It only reads.
     Reads,
@@ -25,7 +28,7 @@ pub enum Access {
 }
 
 /// A branch of a transaction: its partition, and the opening that it runs under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchRef {
     /// The partition.
     pub partition: PartitionId,
@@ -36,7 +39,8 @@ pub struct BranchRef {
 }
 
 /// All that the branches of a transaction know of it in common.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "BranchesInBytes", try_from = "BranchesInBytes")]
 pub struct Branches {
     /// The partition whose branch's commit is the decision (C10); it is one of `all`.
     pub deciding: PartitionId,
@@ -44,6 +48,38 @@ pub struct Branches {
     pub all: Arc<[BranchRef]>,
     /// The level of the transaction, of at least [`Level::Replicated`].
     pub level: Level,
+}
+
+/// [`Branches`] as they are in messages and rows; what comes from there is checked.
+#[derive(Serialize, Deserialize)]
+struct BranchesInBytes {
+    deciding: PartitionId,
+    all: Vec<BranchRef>,
+    level: Level,
+}
+
+impl From<Branches> for BranchesInBytes {
+    fn from(branches: Branches) -> Self {
+        let Branches { deciding, all, level } = branches;
+        BranchesInBytes { deciding, all: all.to_vec(), level }
+    }
+}
+
+impl TryFrom<BranchesInBytes> for Branches {
+    type Error = &'static str;
+
+    fn try_from(bytes: BranchesInBytes) -> Result<Branches, &'static str> {
+        let BranchesInBytes { deciding, all, level } = bytes;
+        let mut partitions: Vec<_> = all.iter().map(|branch| branch.partition).collect();
+        partitions.sort_unstable();
+        if partitions.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("a partition has two branches of a transaction");
+        }
+        if partitions.binary_search(&deciding).is_err() {
+            return Err("the deciding partition has no branch");
+        }
+        Ok(Branches { deciding, all: all.into(), level })
+    }
 }
 
 impl Branches {
@@ -67,7 +103,8 @@ impl Branches {
 }
 
 /// A change of the system's rows. It is written in one packet of the log with the effects that it belongs to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum RowChange<W: Work> {
     /// A branch has voted: *Prepared*. (The kernel keeps its values and its locks beside it.)
     Prepared(TransactionId, Branches),
@@ -92,7 +129,8 @@ pub enum RowChange<W: Work> {
 }
 
 /// The system's rows of a partition, as an opening finds them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct SystemRows<W: Work> {
     /// The prepared branches.
     pub prepared: Vec<(TransactionId, Branches)>,

@@ -5,6 +5,7 @@
 //! `world` has the network, the failures and the drivers; `clients` the requests and the coordinators; `model` the kernel;
 //! `history` the checker.
 
+mod bytes;
 mod clients;
 mod history;
 mod model;

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
     Keeps, Level, Locking, RowChange, Step, SystemRows, TransactionId, Work,
@@ -26,7 +28,7 @@ impl Work for Bank {
 }
 
 /// What an action does, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Reads a key.
     Read(u8),
@@ -35,7 +37,7 @@ pub enum Op {
 }
 
 /// What a transaction has seen of a key: how many had written it, and the last of them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Seen {
     pub key: (PartitionId, u8),
     pub writers: usize,
@@ -44,7 +46,7 @@ pub struct Seen {
 }
 
 /// What an action, or a transaction, gives.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Answer {
     pub seen: Vec<Seen>,
     pub has_failed: bool,
