@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Level, Opening, Request, TransactionId};
+use super::{Decision, Level, Opening, Request, TransactionId};
 use crate::protocol::PartitionId;
 
 /// What actions and their results are. The protocol hands them on and does not look at them.
@@ -19,7 +19,7 @@ pub trait Work: Debug + Clone + 'static {
 }
 
 /// Whether a branch may change rows. A branch that only reads leaves nothing durable: it is confirmed instead (C9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
     /// It only reads.
     Reads,
@@ -108,15 +108,19 @@ impl Branches {
 pub enum RowChange<W: Work> {
     /// A branch has voted: *Prepared*. (The kernel keeps its values and its locks beside it.)
     Prepared(TransactionId, Branches),
-    /// A prepared branch has ended; its row goes.
+    /// A prepared branch has ended; its row goes, and that of [`RowChange::Bound`] if there is one.
     NotPrepared(TransactionId),
+    /// A prepared branch tells its deciding partition, which has had a forced loss, that it is prepared: from now on only
+    /// this opening of the deciding partition, or a later one, may say how it ends.
+    Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
     /// deciding partition asks for it.
     Committed(TransactionId, Branches),
     /// The decision of a committed branch is forgotten; its row goes.
     Settled(TransactionId),
-    /// The decision of a transaction: commit. The row stays until each branch has confirmed (C10).
-    Decision(TransactionId, Branches),
+    /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a forced
+    /// loss leaves a row for an abort.
+    Decision(TransactionId, Decision, Branches),
     /// A decision is forgotten; its row goes.
     Forgotten(TransactionId),
     /// The answer of a request; it takes the place of the session's last one (C12).
@@ -126,6 +130,9 @@ pub enum RowChange<W: Work> {
         /// The session.
         session: u64,
     },
+    /// The partition has had a forced loss, of records of openings up to this one. The driver of the opening that
+    /// follows the loss writes it.
+    Lost(Opening),
 }
 
 /// The system's rows of a partition, as an opening finds them.
@@ -134,17 +141,28 @@ pub enum RowChange<W: Work> {
 pub struct SystemRows<W: Work> {
     /// The prepared branches.
     pub prepared: Vec<(TransactionId, Branches)>,
+    /// The openings of their deciding partitions that prepared branches are bound to.
+    pub bound: Vec<(TransactionId, Opening)>,
     /// The committed branches whose decisions may still be remembered.
     pub committed: Vec<(TransactionId, Branches)>,
     /// The decisions that are not forgotten.
-    pub decisions: Vec<(TransactionId, Branches)>,
+    pub decisions: Vec<(TransactionId, Decision, Branches)>,
     /// The last answer of each session.
     pub answers: Vec<(Request, W::Reply)>,
+    /// The last opening whose records a forced loss may have taken.
+    pub lost: Option<Opening>,
 }
 
 impl<W: Work> Default for SystemRows<W> {
     fn default() -> Self {
-        SystemRows { prepared: Vec::new(), committed: Vec::new(), decisions: Vec::new(), answers: Vec::new() }
+        SystemRows {
+            prepared: Vec::new(),
+            bound: Vec::new(),
+            committed: Vec::new(),
+            decisions: Vec::new(),
+            answers: Vec::new(),
+            lost: None,
+        }
     }
 }
 
@@ -153,16 +171,26 @@ impl<W: Work> SystemRows<W> {
     pub fn apply(&mut self, change: &RowChange<W>) {
         match change {
             RowChange::Prepared(id, branches) => self.prepared.push((*id, branches.clone())),
-            RowChange::NotPrepared(id) => self.prepared.retain(|(of, _)| of != id),
+            RowChange::NotPrepared(id) => {
+                self.prepared.retain(|(of, _)| of != id);
+                self.bound.retain(|(of, _)| of != id);
+            }
+            RowChange::Bound(id, opening) => {
+                self.bound.retain(|(of, _)| of != id);
+                self.bound.push((*id, *opening));
+            }
             RowChange::Committed(id, branches) => self.committed.push((*id, branches.clone())),
             RowChange::Settled(id) => self.committed.retain(|(of, _)| of != id),
-            RowChange::Decision(id, branches) => self.decisions.push((*id, branches.clone())),
-            RowChange::Forgotten(id) => self.decisions.retain(|(of, _)| of != id),
+            RowChange::Decision(id, decision, branches) => {
+                self.decisions.push((*id, *decision, branches.clone()));
+            }
+            RowChange::Forgotten(id) => self.decisions.retain(|(of, ..)| of != id),
             RowChange::Answer(request, reply) => {
                 self.answers.retain(|(of, _)| of.session != request.session);
                 self.answers.push((*request, reply.clone()));
             }
             RowChange::Expired { session } => self.answers.retain(|(of, _)| of.session != *session),
+            RowChange::Lost(opening) => self.lost = self.lost.max(Some(*opening)),
         }
     }
 }

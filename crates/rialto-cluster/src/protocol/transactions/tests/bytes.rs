@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::model::{Answer, Bank, Op, Seen};
 use crate::protocol::transactions::{
     Access, Act, Address, Body, BranchRef, Branches, Decision, Level, Message, Opening, Outcome, Request,
-    RowChange, Standing, Start, SystemRows, TransactionId, Verdict,
+    RowChange, Sender, Standing, Start, SystemRows, TransactionId, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -53,15 +53,16 @@ fn bodies() -> Vec<Body<Bank>> {
         decide(Verdict::Commit(answer())),
         decide(Verdict::Fail(answer())),
         Body::Abort,
-        Body::Low(8),
-        Body::Reply { opening, sequence: 1, reply: Some(answer()), votes: true },
-        Body::Reply { opening, sequence: 1, reply: None, votes: false },
-        Body::Voted { opening },
-        Body::StillHeld { opening },
-        Body::NoBranch { opening },
+        Body::Low { low: 8, older: vec![2, 7] },
+        Body::Reply { sequence: 1, reply: Some(answer()), access: Access::Writes, votes: true },
+        Body::Reply { sequence: 1, reply: None, access: Access::Reads, votes: false },
+        Body::Voted,
+        Body::StillHeld,
+        Body::NoBranch,
         Body::Decided(Decision::Commit, branches()),
         Body::Decided(Decision::Abort, branches()),
-        Body::Confirmed(branches()),
+        Body::Confirmed(Decision::Commit, branches()),
+        Body::Confirmed(Decision::Abort, branches()),
         Body::Forgotten,
         Body::Inquire(branches()),
         Body::NotYet,
@@ -78,10 +79,12 @@ fn rows() -> Vec<RowChange<Bank>> {
         RowChange::NotPrepared(ID),
         RowChange::Committed(ID, branches()),
         RowChange::Settled(ID),
-        RowChange::Decision(ID, branches()),
+        RowChange::Bound(ID, Opening(6)),
+        RowChange::Decision(ID, Decision::Abort, branches()),
         RowChange::Forgotten(ID),
         RowChange::Answer(REQUEST, answer()),
         RowChange::Expired { session: 9 },
+        RowChange::Lost(Opening(1 << 33)),
     ]
 }
 
@@ -108,10 +111,12 @@ fn goes_there_and_back<T: Debug + Serialize + DeserializeOwned>(value: &T) {
 
 #[test]
 fn messages_and_rows_go_there_and_back() {
-    let (node, partition) = (Address::Coordinator(NodeId(300)), Address::Partition(PartitionId(1)));
+    let (node, partition) = (Sender::Coordinator(NodeId(300)), Sender::Partition(PartitionId(1), Opening(9)));
     for body in bodies() {
-        goes_there_and_back(&Message { from: node, to: partition, transaction: ID, body: body.clone() });
-        goes_there_and_back(&Message { from: partition, to: node, transaction: ID, body });
+        for (from, to) in [(node, partition), (partition, node)] {
+            let to: Address = to.address();
+            goes_there_and_back(&Message { from, to, transaction: ID, body: body.clone() });
+        }
     }
     let mut all = SystemRows::default();
     for row in rows() {
