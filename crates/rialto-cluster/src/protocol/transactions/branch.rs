@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Up to `Preparing` a branch may abort by itself at any time, and does not outlive its opening. From `Prepared` on it
-//! ends as its deciding partition says. From `ReservingDecision` on the deciding branch is not given up for its
+//! ends as its deciding partition says, or aborts as its coordinator says, until it is [`Bound`]. From `ReservingDecision` on the deciding branch is not given up for its
 //! coordinator's sake; from `Deciding` on it has its place and cannot abort.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Act, Branches, Level, Request, Verdict, Work};
+use super::{Access, Act, Branches, Level, Opening, Request, Verdict, Work};
 
 /// A branch.
 #[derive(Debug)]
@@ -28,8 +28,12 @@ pub(super) struct Branch<W: Work> {
     pub next: u32,
     /// Actions that have come before their turn.
     pub waiting: BTreeMap<u32, Act<W>>,
+    /// Whether it has written.
+    pub access: Access,
     /// When it was opened.
     pub opened_at: Duration,
+    /// When a branch in doubt first asked this one, the deciding one, for the decision.
+    pub asked_at: Option<Duration>,
 }
 
 /// The reply that a vote rides on.
@@ -37,6 +41,29 @@ pub(super) struct Branch<W: Work> {
 pub(super) struct Rides<W: Work> {
     pub sequence: u32,
     pub reply: W::Reply,
+}
+
+/// Whether a prepared branch waits for a decision of certain openings of its deciding partition: it has been asked by
+/// one, after a forced loss there. A decision of an opening before that may be lost, and one that its coordinator wants
+/// may not be the one that is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// It was not asked.
+    No,
+    /// By this opening. The row is being made durable, and the answer waits for that.
+    Writing(Opening),
+    /// By this opening, which has been answered.
+    Durable(Opening),
+}
+
+impl Bound {
+    /// The earliest opening that may say how the branch ends.
+    pub fn least(self) -> Opening {
+        match self {
+            Bound::No => Opening(0),
+            Bound::Writing(opening) | Bound::Durable(opening) => opening,
+        }
+    }
 }
 
 /// Where a branch stands.
@@ -53,7 +80,7 @@ pub(super) enum State<W: Work> {
     /// *Prepared* is being made durable.
     Preparing { branches: Branches, rides: Option<Rides<W>> },
     /// It has voted. It asks its deciding partition at this time.
-    Prepared { branches: Branches, ask_at: Duration },
+    Prepared { branches: Branches, bound: Bound, ask_at: Duration },
     /// It has committed; the commit is being made durable.
     Committing { branches: Branches },
     /// What it has read is being made durable.
@@ -84,6 +111,15 @@ impl<W: Work> State<W> {
 
 impl<W: Work> Branch<W> {
     pub fn new(state: State<W>, now: Duration) -> Branch<W> {
-        Branch { state, request: None, whole: None, next: 0, waiting: BTreeMap::new(), opened_at: now }
+        Branch {
+            state,
+            request: None,
+            whole: None,
+            next: 0,
+            waiting: BTreeMap::new(),
+            access: Access::Reads,
+            opened_at: now,
+            asked_at: None,
+        }
     }
 }

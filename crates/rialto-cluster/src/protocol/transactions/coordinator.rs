@@ -4,15 +4,20 @@
 //! is asked for once, after each branch that may write has voted and each other branch has been confirmed, and the
 //! latter were asked after the last action of any branch was done (C9). A transaction that was given up is never asked
 //! to be decided. Only answers under the opening that a branch was sent under count (C10). Nothing waits for ever: there
-//! is a time for the actions and votes, and one for the decision (C13).
+//! is a time for the actions and votes, and one for the decision (C13). With [`Pace::Statements`] the driver bounds the
+//! actions; a branch that is lost ends the transaction at once.
+//!
+//! A transaction whose branches become known as it runs begins with the branch of its first statement, which is the
+//! deciding one; more of them [`Coordinator::join`]. Whether a branch writes may become known as it runs, too: each reply
+//! says so. If there is one branch at the commit, nothing is prepared: it commits alone, at whichever level.
 
 use std::time::Duration;
 
 use rialto::fault_injection;
 
 use super::{
-    Access, Act, Address, Body, BranchRef, Branches, Level, Message, Outcome, Request, TransactionId,
-    Verdict, Work,
+    Access, Act, Address, Body, BranchRef, Branches, Level, Message, Outcome, Pace, Request, Sender,
+    TransactionId, Verdict, Work,
 };
 use crate::protocol::PartitionId;
 
@@ -32,8 +37,11 @@ pub struct Plan {
     pub deciding: PartitionId,
     /// The level that the client asks for.
     pub level: Level,
+    /// Who says when it goes on.
+    pub pace: Pace,
     /// The branches, with the openings that the coordinator's node believes in: the deciding one at least, and all if
-    /// votes are to ride on replies.
+    /// votes are to ride on replies. Then their access is as it will be; else a branch that writes may begin as one that
+    /// only reads.
     pub branches: Vec<BranchRef>,
     /// Whether another transaction of the same request may run.
     pub tries: Tries,
@@ -99,7 +107,7 @@ struct Part {
 
 #[derive(Debug)]
 enum State<W: Work> {
-    Acting { replies: Vec<(PartitionId, W::Reply)>, until: Duration },
+    Acting { replies: Vec<(PartitionId, W::Reply)>, until: Option<Duration> },
     Voting { verdict: Verdict<W>, until: Duration },
     Deciding { verdict: Verdict<W>, again_at: Duration, until: Duration },
     Done,
@@ -128,12 +136,15 @@ impl<W: Work> Coordinator<W> {
             id,
             request: plan.request,
             deciding: plan.deciding,
-            level: plan.level.over_partitions(),
+            level: plan.level,
             local: plan.local,
             tries: plan.tries,
             held_back: Vec::new(),
             parts: Vec::new(),
-            state: State::Acting { replies: Vec::new(), until: now + ACT_WITHIN },
+            state: State::Acting {
+                replies: Vec::new(),
+                until: (plan.pace == Pace::Call).then_some(now + ACT_WITHIN),
+            },
             effects: Vec::new(),
         };
         plan.branches.into_iter().for_each(|branch| coordinator.join(branch));
@@ -203,13 +214,14 @@ impl<W: Work> Coordinator<W> {
     /// All actions are done: the transaction is to commit with this answer.
     ///
     /// # Panics
-    /// If a phase is running, or a branch was sent nothing.
-    pub fn commit(&mut self, answer: W::Reply) {
+    /// If it has ended, a phase is running, or a branch was sent nothing.
+    pub fn commit(&mut self, answer: W::Reply, now: Duration) {
         let State::Acting { until, .. } = self.state else { panic!("{}: it has ended", self.id) };
         assert!(self.outstanding() == 0, "{}: a phase is running", self.id);
         assert!(self.parts.iter().all(|part| part.next > 0), "{}: a branch was sent nothing", self.id);
+        let until = until.unwrap_or(now + ACT_WITHIN);
         self.state = State::Voting { verdict: Verdict::Commit(answer), until };
-        let (branches, level, only_reads) = (self.branches(), self.level, self.only_reads());
+        let (branches, level, only_reads) = (self.branches(), self.level(), self.only_reads());
         for at in 0..self.parts.len() {
             let part = &mut self.parts[at];
             let BranchRef { partition, opening, access } = part.of;
@@ -234,16 +246,17 @@ impl<W: Work> Coordinator<W> {
     /// The transaction has failed for a reason of its own, and its client is to be told this answer for good.
     ///
     /// # Panics
-    /// If a phase is running, or the deciding branch was sent nothing.
-    pub fn fail(&mut self, answer: W::Reply) {
+    /// If it has ended, a phase is running, or the deciding branch was sent nothing.
+    pub fn fail(&mut self, answer: W::Reply, now: Duration) {
         let State::Acting { until, .. } = self.state else { panic!("{}: it has ended", self.id) };
         assert!(self.outstanding() == 0, "{}: a phase is running", self.id);
         let deciding = self.deciding;
         self.send_abort(|part| part.of.partition != deciding);
-        self.decide(Verdict::Fail(answer), until);
+        self.decide(Verdict::Fail(answer), until.unwrap_or(now + ACT_WITHIN));
     }
 
-    /// Gives the transaction up. If the decision was asked for, its outcome is not known.
+    /// Gives the transaction up: its client rolls it back or is gone, or an action takes too long. If the decision was asked
+    /// for, its outcome is not known.
     pub fn give_up(&mut self) {
         match self.state {
             State::Acting { .. } | State::Voting { .. } => self.end(Outcome::Aborted),
@@ -265,7 +278,7 @@ impl<W: Work> Coordinator<W> {
     /// Some time has passed.
     pub fn tick(&mut self, now: Duration) {
         match &mut self.state {
-            State::Acting { until, .. } | State::Voting { until, .. } if *until <= now => {
+            State::Acting { until: Some(until), .. } | State::Voting { until, .. } if *until <= now => {
                 self.end(Outcome::Aborted);
             }
             State::Deciding { until, .. } if *until + DECIDE_WITHIN <= now => self.done(Outcome::Unknown),
@@ -279,10 +292,10 @@ impl<W: Work> Coordinator<W> {
 
     /// A message of a partition about this transaction has come.
     pub fn receive(&mut self, message: Message<W>) {
-        let Address::Partition(from) = message.from else { return };
+        let Sender::Partition(from, opening) = message.from else { return };
         let is_deciding = from == self.deciding;
         match message.body {
-            Body::Reply { opening, sequence, reply, votes } => {
+            Body::Reply { sequence, reply, access, votes } => {
                 let State::Acting { replies, .. } = &mut self.state else { return };
                 let Some(part) = self.parts.iter_mut().find(|part| part.of.partition == from) else { return };
                 let Some(at) = part.outstanding.iter().position(|of| *of == sequence) else { return };
@@ -294,7 +307,13 @@ impl<W: Work> Coordinator<W> {
                 if votes {
                     part.vote = Vote::Given;
                 }
+                let is_news = access > part.of.access;
+                part.of.access = part.of.access.max(access);
                 replies.push((from, reply));
+                if is_news && self.parts.iter().any(|part| part.vote != Vote::NotAsked) {
+                    // The votes are for a branch that only reads.
+                    return self.end(Outcome::Aborted);
+                }
                 if is_deciding {
                     let held_back = std::mem::take(&mut self.held_back);
                     held_back.into_iter().for_each(|(to, body)| self.send(to, body));
@@ -309,7 +328,7 @@ impl<W: Work> Coordinator<W> {
                     self.effects.push(CoordinatorEffect::Rendezvous(replies));
                 }
             }
-            Body::Voted { opening } | Body::StillHeld { opening } => {
+            Body::Voted | Body::StillHeld => {
                 let State::Voting { until, .. } = self.state else { return };
                 if let Some(part) = self.part(from)
                     && part.of.opening == opening
@@ -319,7 +338,7 @@ impl<W: Work> Coordinator<W> {
                     self.go_on_if_all_voted(until);
                 }
             }
-            Body::NoBranch { .. } => {
+            Body::NoBranch => {
                 if matches!(self.state, State::Acting { .. } | State::Voting { .. }) {
                     self.end(Outcome::Aborted);
                 }
@@ -379,7 +398,7 @@ impl<W: Work> Coordinator<W> {
     }
 
     fn send(&mut self, to: PartitionId, body: Body<W>) {
-        let (from, to) = (Address::Coordinator(self.id.node), Address::Partition(to));
+        let (from, to) = (Sender::Coordinator(self.id.node), Address::Partition(to));
         self.effects.push(CoordinatorEffect::Send(Message { from, to, transaction: self.id, body }));
     }
 
@@ -393,7 +412,11 @@ impl<W: Work> Coordinator<W> {
 
     fn branches(&self) -> Branches {
         let all = self.parts.iter().map(|part| part.of).collect();
-        Branches { deciding: self.deciding, all, level: self.level }
+        Branches { deciding: self.deciding, all, level: self.level() }
+    }
+
+    fn level(&self) -> Level {
+        if self.parts.len() == 1 { self.level } else { self.level.over_partitions() }
     }
 
     fn part(&mut self, partition: PartitionId) -> Option<&mut Part> {

@@ -4,13 +4,17 @@
 //! Invariants kept here: a decision is told only when its row is durable at its transaction's level. It is forgotten
 //! only when each branch that had prepared has confirmed that its own commit is durable, and told to be forgotten only
 //! when that is durable, too. After a forced loss of this partition, nothing is presumed about a transaction whose
-//! deciding branch ran under an opening before the loss.
+//! deciding branch ran under an opening before the loss. The branches are asked instead, then an operator, and what they
+//! say is a decision as any other: a row first, an abort, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rialto::fault_injection;
+
 use super::{
-    Address, Body, Branches, Decision, Effect, Message, Opening, RowChange, Standing, TransactionId, Work,
+    Address, Body, Branches, Decision, Effect, Message, Opening, RowChange, Sender, Standing, Step,
+    TransactionId, Work,
 };
 use crate::protocol::PartitionId;
 
@@ -19,7 +23,7 @@ pub const TELL_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 enum State {
-    /// The row is being written again, after a forced loss.
+    /// The row is being written, after a forced loss.
     Recording,
     /// The branches are told, the next time then.
     Telling(Duration),
@@ -29,6 +33,7 @@ enum State {
 
 #[derive(Debug)]
 struct Remembered {
+    decision: Decision,
     branches: Branches,
     unconfirmed: Vec<PartitionId>,
     state: State,
@@ -42,10 +47,20 @@ struct Inquiry {
     with_operator: bool,
 }
 
+/// What is known of a transaction when a branch of it asks, after a forced loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inquirer {
+    /// Nothing else.
+    InDoubt,
+    /// Its coordinator has never asked for a decision, and never will.
+    GivenUp,
+}
+
 /// The deciding partition's memory.
 #[derive(Debug)]
 pub(super) struct Decider {
     partition: PartitionId,
+    opening: Opening,
     /// The last opening whose records a forced promotion may have lost.
     lost: Option<Opening>,
     decisions: BTreeMap<TransactionId, Remembered>,
@@ -54,26 +69,28 @@ pub(super) struct Decider {
 
 impl Decider {
     pub fn open(
-        partition: PartitionId,
+        (partition, opening): (PartitionId, Opening),
         lost: Option<Opening>,
-        rows: Vec<(TransactionId, Branches)>,
+        rows: Vec<(TransactionId, Decision, Branches)>,
         now: Duration,
     ) -> Decider {
-        let mut decider = Decider { partition, lost, decisions: BTreeMap::new(), inquiries: BTreeMap::new() };
-        for (id, branches) in rows {
-            decider.insert(id, branches, State::Telling(now));
+        let (decisions, inquiries) = (BTreeMap::new(), BTreeMap::new());
+        let mut decider = Decider { partition, opening, lost, decisions, inquiries };
+        for (id, decision, branches) in rows {
+            decider.insert(id, decision, branches, State::Telling(now));
         }
         decider
     }
 
     /// Whether this partition may have lost what it knew of a transaction.
     pub fn may_have_lost(&self, branches: &Branches) -> bool {
-        self.lost.is_some_and(|lost| branches.deciding_opening() <= lost)
+        let may_have = self.lost.is_some_and(|lost| branches.deciding_opening() <= lost);
+        may_have && !fault_injection::is_on("lost-decisions-presumed-aborted")
     }
 
-    /// Whether a decision is remembered, told or not.
-    pub fn remembers(&self, id: TransactionId) -> bool {
-        self.decisions.contains_key(&id)
+    /// The decision that is remembered, told or not.
+    pub fn remembers(&self, id: TransactionId) -> Option<Decision> {
+        self.decisions.get(&id).map(|remembered| remembered.decision)
     }
 
     /// How many decisions and inquiries are open.
@@ -81,7 +98,7 @@ impl Decider {
         self.decisions.len() + self.inquiries.len()
     }
 
-    /// Tells a decision whose row is durable.
+    /// Tells a decision to commit whose row is durable.
     pub fn tell<W: Work>(
         &mut self,
         id: TransactionId,
@@ -89,7 +106,7 @@ impl Decider {
         now: Duration,
         effects: &mut Vec<Effect<W>>,
     ) {
-        self.insert(id, branches, State::Telling(now + TELL_AGAIN));
+        self.insert(id, Decision::Commit, branches, State::Telling(now + TELL_AGAIN));
         self.send_decision(id, effects);
     }
 
@@ -97,25 +114,29 @@ impl Decider {
     pub fn repeat<W: Work>(&self, id: TransactionId, to: PartitionId, effects: &mut Vec<Effect<W>>) {
         let Some(remembered) = self.decisions.get(&id) else { return };
         if !matches!(remembered.state, State::Recording) {
-            let body = Body::Decided(Decision::Commit, remembered.branches.clone());
+            let body = Body::Decided(remembered.decision, remembered.branches.clone());
             effects.push(self.message(id, to, body));
         }
     }
 
-    /// A branch's commit is durable.
+    /// A branch's commit, or abort, is durable.
     pub fn confirmed<W: Work>(
         &mut self,
         id: TransactionId,
         from: PartitionId,
+        decision: Decision,
         branches: Branches,
         effects: &mut Vec<Effect<W>>,
     ) {
         let Some(remembered) = self.decisions.get_mut(&id) else {
-            if self.may_have_lost(&branches) {
+            match decision {
                 // The decision was to commit. Other branches may be in doubt still: it is remembered anew.
-                self.record(id, branches, effects);
-            } else {
-                effects.push(self.message(id, from, Body::Forgotten));
+                Decision::Commit if self.may_have_lost(&branches) => {
+                    self.record(id, decision, branches, effects);
+                }
+                Decision::Commit => effects.push(self.message(id, from, Body::Forgotten)),
+                // It was presumed, and nothing remembers it.
+                Decision::Abort => {}
             }
             return;
         };
@@ -128,7 +149,8 @@ impl Decider {
         if remembered.unconfirmed.is_empty() && matches!(remembered.state, State::Telling(_)) {
             remembered.state = State::Forgetting;
             let level = remembered.branches.level;
-            effects.push(Effect::Write { transaction: id, rows: vec![RowChange::Forgotten(id)], level });
+            let (rows, step) = (vec![RowChange::Forgotten(id)], Step::Rows);
+            effects.push(Effect::Write { transaction: id, rows, level, step });
         }
     }
 
@@ -144,8 +166,11 @@ impl Decider {
             }
             State::Telling(_) => {}
             State::Forgetting => {
-                let branches = remembered.branches.clone();
-                self.decisions.remove(&id);
+                let Some(Remembered { decision: Decision::Commit, branches, .. }) =
+                    self.decisions.remove(&id)
+                else {
+                    return;
+                };
                 for branch in branches.prepared() {
                     effects.push(self.message(id, branch.partition, Body::Forgotten));
                 }
@@ -158,11 +183,15 @@ impl Decider {
         &mut self,
         id: TransactionId,
         branches: Branches,
+        inquirer: Inquirer,
         now: Duration,
         effects: &mut Vec<Effect<W>>,
     ) {
         if self.inquiries.contains_key(&id) {
             return;
+        }
+        if inquirer == Inquirer::GivenUp {
+            return self.record(id, Decision::Abort, branches, effects);
         }
         let inquiry =
             Inquiry { branches, heard: BTreeMap::new(), ask_at: now + TELL_AGAIN, with_operator: false };
@@ -194,15 +223,8 @@ impl Decider {
 
     /// Ends an inquiry.
     pub fn settle<W: Work>(&mut self, id: TransactionId, decision: Decision, effects: &mut Vec<Effect<W>>) {
-        let Some(inquiry) = self.inquiries.remove(&id) else { return };
-        match decision {
-            Decision::Commit => self.record(id, inquiry.branches, effects),
-            Decision::Abort => {
-                for branch in inquiry.branches.prepared() {
-                    let body = Body::Decided(Decision::Abort, inquiry.branches.clone());
-                    effects.push(self.message(id, branch.partition, body));
-                }
-            }
+        if let Some(inquiry) = self.inquiries.remove(&id) {
+            self.record(id, decision, inquiry.branches, effects);
         }
     }
 
@@ -227,16 +249,22 @@ impl Decider {
         due.into_iter().for_each(|id| self.ask(id, effects));
     }
 
-    fn insert(&mut self, id: TransactionId, branches: Branches, state: State) {
+    fn insert(&mut self, id: TransactionId, decision: Decision, branches: Branches, state: State) {
         let unconfirmed = branches.prepared().map(|branch| branch.partition).collect();
-        self.decisions.insert(id, Remembered { branches, unconfirmed, state });
+        self.decisions.insert(id, Remembered { decision, branches, unconfirmed, state });
     }
 
-    fn record<W: Work>(&mut self, id: TransactionId, branches: Branches, effects: &mut Vec<Effect<W>>) {
-        let (level, rows) = (branches.level, vec![RowChange::Decision(id, branches.clone())]);
+    fn record<W: Work>(
+        &mut self,
+        id: TransactionId,
+        decision: Decision,
+        branches: Branches,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        let (level, rows) = (branches.level, vec![RowChange::Decision(id, decision, branches.clone())]);
         self.inquiries.remove(&id);
-        self.insert(id, branches, State::Recording);
-        effects.push(Effect::Write { transaction: id, rows, level });
+        self.insert(id, decision, branches, State::Recording);
+        effects.push(Effect::Write { transaction: id, rows, level, step: Step::Rows });
     }
 
     fn send_decision<W: Work>(&self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
@@ -253,7 +281,7 @@ impl Decider {
     }
 
     fn message<W: Work>(&self, transaction: TransactionId, to: PartitionId, body: Body<W>) -> Effect<W> {
-        let (from, to) = (Address::Partition(self.partition), Address::Partition(to));
+        let (from, to) = (Sender::Partition(self.partition, self.opening), Address::Partition(to));
         Effect::Send(Message { from, to, transaction, body })
     }
 }

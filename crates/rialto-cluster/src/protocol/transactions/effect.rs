@@ -1,6 +1,6 @@
 //! What a partition's side of the protocol has its driver do, and what the driver tells it afterwards.
 
-use super::{Level, Message, RowChange, TransactionId, Work};
+use super::{Level, Message, Opening, RowChange, TransactionId, Work};
 
 /// How the reads of a branch are kept apart from other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,19 +74,22 @@ pub enum Effect<W: Work> {
         /// The level.
         level: Level,
     },
-    /// Roll the branch back and release its locks. A running action of it is stopped.
+    /// Roll the branch back and release its locks. A running action of it is stopped. If there are rows: once they are
+    /// durable at the level, [`Step::Aborted`].
     Abort {
         /// The transaction.
         transaction: TransactionId,
-        /// Rows of the system; they need not be durable.
+        /// Rows of the system, if it may have left some.
         rows: Vec<RowChange<W>>,
+        /// The level.
+        level: Level,
     },
     /// End a branch that has only read: release its locks.
     Release {
         /// The transaction.
         transaction: TransactionId,
     },
-    /// Write rows of the system; once they are durable at the level, [`Step::Rows`].
+    /// Write rows of the system; once they are durable at the level, this step of the transaction.
     Write {
         /// The transaction that they belong to.
         transaction: TransactionId,
@@ -94,6 +97,8 @@ pub enum Effect<W: Work> {
         rows: Vec<RowChange<W>>,
         /// The level.
         level: Level,
+        /// [`Step::Rows`] or [`Step::Bound`].
+        step: Step,
     },
     /// After a forced loss nothing tells how this transaction ended: an operator decides
     /// ([`super::Participant::operator_decides`]).
@@ -112,6 +117,10 @@ pub enum Step {
     Reads,
     /// [`Effect::Commit`].
     Commit,
-    /// [`Effect::Write`].
+    /// [`Effect::Abort`].
+    Aborted,
+    /// [`Effect::Write`], of what the deciding partition remembers.
     Rows,
+    /// [`Effect::Write`], of the row that binds a prepared branch to this opening of its deciding partition.
+    Bound(Opening),
 }

@@ -2,44 +2,87 @@
 //!
 //! Invariants kept here: a branch confirms only what is durable (hole 6). The deciding partition says "abort" only of a
 //! transaction that cannot commit any more: it has aborted its own branch before, or makes sure that none is opened
-//! (hole 7).
+//! (hole 7). A partition says nothing about a branch of a later opening: its primary has been deposed, and does not know.
+//!
+//! After a forced loss in the deciding partition a branch may hear of two decisions: one that was made before the loss
+//! and told to it late, and one that an operator makes afterwards. A prepared branch that has been asked, and has said that
+//! it is prepared, is therefore [`Bound`]: it takes only what the opening that asked, or a later one, decides. It does
+//! not abort for its coordinator either, since the operator may say "commit". What binds it is a row, and durable before
+//! the answer goes. Likewise a branch says that it has ended, and will not vote, only when nothing can bring its vote back.
 
 use std::time::Duration;
 
 use rialto::fault_injection;
 
-use super::branch::State;
+use super::branch::{Bound, State};
+use super::decider::Inquirer;
 use super::ended::{Admission, Ended};
 use super::{
-    Address, Body, Branches, Decision, Effect, Keeps, Level, Participant, RowChange, Standing, TransactionId,
-    Work,
+    Address, Body, Branches, Decision, Effect, Keeps, Level, Opening, Participant, RowChange, Standing, Step,
+    TransactionId, Work,
 };
 use crate::protocol::PartitionId;
 
-/// How long a deciding branch may stay open once a prepared one asks for the decision.
+/// How long a deciding branch may stay open from when a prepared one first asks it for the decision.
 pub const UNDECIDED_FOR: Duration = Duration::from_millis(60);
+
+/// A branch whose *Prepared* is gone, while that is being made durable, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Aborting {
+    /// [`Body::Ask`] is to be answered.
+    is_asked: bool,
+    /// [`Body::Decided`] is to be confirmed.
+    confirms: bool,
+    branches: Branches,
+}
 
 impl<W: Work> Participant<W> {
     pub(super) fn receive_from_partition(
         &mut self,
         id: TransactionId,
-        from: PartitionId,
+        (from, opening): (PartitionId, Opening),
         body: Body<W>,
         now: Duration,
     ) {
+        let heard = self.heard.entry(from).or_default();
+        if opening < *heard && !fault_injection::is_on("older-openings-heard") {
+            return;
+        }
+        *heard = opening;
+        if self.is_deposed_by(&body) && !fault_injection::is_on("deposed-answers-for-later-openings") {
+            return;
+        }
         match body {
-            Body::Decided(decision, branches) => self.decided(id, decision, branches, now),
-            Body::Confirmed(branches) => self.decider.confirmed(id, from, branches, &mut self.effects),
+            Body::Decided(decision, branches) => self.decided(id, opening, decision, branches, now),
+            // It has its place here, and is not known to be durable yet: an opening after this one has told of it.
+            Body::Confirmed(..) if self.branches.contains_key(&id) => {}
+            Body::Confirmed(decision, branches) => {
+                self.decider.confirmed(id, from, decision, branches, &mut self.effects);
+            }
             Body::Forgotten if self.committed.remove(&id).is_some() => {
-                let rows = vec![RowChange::Settled(id)];
-                self.effects.push(Effect::Write { transaction: id, rows, level: Level::Memory });
+                let (rows, step) = (vec![RowChange::Settled(id)], Step::Rows);
+                self.effects.push(Effect::Write { transaction: id, rows, level: Level::Memory, step });
             }
             Body::Inquire(branches) => self.inquired(id, from, branches, now),
             Body::NotYet => {}
-            Body::Ask(branches) => self.asked(id, from, branches, now),
+            Body::Ask(branches) => self.asked(id, (from, opening), branches, now),
             Body::Standing(standing, _) => self.decider.hear(id, from, standing, &mut self.effects),
             _ => {}
         }
+    }
+
+    /// Whether a message speaks of a branch of this partition under a later opening. Then this primary is not the
+    /// partition's any more, and knows nothing of the transaction.
+    fn is_deposed_by(&self, body: &Body<W>) -> bool {
+        let (Body::Decided(_, branches)
+        | Body::Confirmed(_, branches)
+        | Body::Inquire(branches)
+        | Body::Ask(branches)
+        | Body::Standing(_, branches)) = body
+        else {
+            return false;
+        };
+        branches.of(self.id).is_some_and(|branch| branch.opening > self.opening)
     }
 
     /// After a forced loss, an operator says how a transaction ends of which no partition knows.
@@ -47,28 +90,60 @@ impl<W: Work> Participant<W> {
         self.decider.settle(id, decision, &mut self.effects);
     }
 
+    /// The coordinator has given the transaction up.
+    pub(super) fn given_up(&mut self, id: TransactionId, now: Duration) {
+        match self.branches.get(&id).map(|branch| &branch.state) {
+            None => {
+                self.ended.end(id, Ended::Aborted);
+                // It has never asked for a decision, so none was lost.
+                self.decider.settle(id, Decision::Abort, &mut self.effects);
+            }
+            Some(State::Prepared { bound: Bound::No, .. }) => self.abort(id, now),
+            Some(State::Prepared { .. }) if fault_injection::is_on("bound-branch-hears-its-coordinator") => {
+                self.abort(id, now);
+            }
+            Some(state) if state.may_abort() => self.abort(id, now),
+            Some(_) => {}
+        }
+    }
+
     /// The deciding partition says how it ended.
-    fn decided(&mut self, id: TransactionId, decision: Decision, branches: Branches, now: Duration) {
+    fn decided(
+        &mut self,
+        id: TransactionId,
+        opening: Opening,
+        decision: Decision,
+        branches: Branches,
+        now: Duration,
+    ) {
         let Some(branch) = self.branches.get_mut(&id) else {
-            // It has confirmed, and says so again. What is not here was committed and settled before, or was lost by
-            // force.
-            if decision == Decision::Commit {
-                self.send(id, Address::Partition(branches.deciding), Body::Confirmed(branches));
+            match self.aborting.get_mut(&id) {
+                Some(aborting) => aborting.confirms = true,
+                // It has confirmed, and says so again. What is not here has ended before, or was lost by force.
+                None => {
+                    let to = Address::Partition(branches.deciding);
+                    self.send(id, to, Body::Confirmed(decision, branches));
+                }
             }
             return;
         };
-        if !matches!(branch.state, State::Prepared { .. }) {
+        let State::Prepared { bound, .. } = &branch.state else { return };
+        if opening < bound.least() && !fault_injection::is_on("bound-branch-hears-older-openings") {
             return;
         }
         match decision {
-            Decision::Abort => self.abort(id, now),
+            Decision::Abort => {
+                self.abort(id, now);
+                self.aborting.get_mut(&id).expect("it was prepared").confirms = true;
+            }
             Decision::Commit => {
                 let rows = vec![RowChange::NotPrepared(id), RowChange::Committed(id, branches.clone())];
                 let (keeps, level) = (Keeps::Effects, branches.level);
                 branch.state = State::Committing { branches: branches.clone() };
                 self.effects.push(Effect::Commit { transaction: id, keeps, rows, level });
                 if fault_injection::is_on("confirm-before-durable") {
-                    self.send(id, Address::Partition(branches.deciding), Body::Confirmed(branches));
+                    let to = Address::Partition(branches.deciding);
+                    self.send(id, to, Body::Confirmed(decision, branches));
                 }
             }
         }
@@ -76,17 +151,13 @@ impl<W: Work> Participant<W> {
 
     /// A branch in doubt asks this deciding partition.
     fn inquired(&mut self, id: TransactionId, from: PartitionId, branches: Branches, now: Duration) {
-        if branches.deciding_opening() > self.opening {
-            // This primary is not the partition's any more.
-            return;
-        }
         let to = Address::Partition(from);
-        if self.decider.remembers(id) {
+        if self.decider.remembers(id).is_some() {
             return self.decider.repeat(id, from, &mut self.effects);
         }
-        let decision = match self.branches.get(&id) {
+        let decision = match self.branches.get_mut(&id) {
             Some(branch) => {
-                let is_late = branch.opened_at + UNDECIDED_FOR <= now;
+                let is_late = *branch.asked_at.get_or_insert(now) + UNDECIDED_FOR <= now;
                 if !(is_late && branch.state.may_abort()) {
                     return self.send(id, to, Body::NotYet);
                 }
@@ -97,7 +168,11 @@ impl<W: Work> Participant<W> {
                 Decision::Abort
             }
             None if self.decider.may_have_lost(&branches) => {
-                return self.decider.inquire(id, branches, now, &mut self.effects);
+                let inquirer = match self.ended.admit(id) {
+                    Admission::Ended(Ended::Aborted) => Inquirer::GivenUp,
+                    _ => Inquirer::InDoubt,
+                };
+                return self.decider.inquire(id, branches, inquirer, now, &mut self.effects);
             }
             None => match self.ended.admit(id) {
                 Admission::Ended(Ended::Decided(decision, _)) => decision,
@@ -112,10 +187,29 @@ impl<W: Work> Participant<W> {
     }
 
     /// The deciding partition has lost its record of a transaction, and asks.
-    fn asked(&mut self, id: TransactionId, from: PartitionId, branches: Branches, now: Duration) {
+    fn asked(
+        &mut self,
+        id: TransactionId,
+        (from, opening): (PartitionId, Opening),
+        branches: Branches,
+        now: Duration,
+    ) {
         let of = branches.of(self.id).map(|branch| branch.opening);
-        let standing = match self.branches.get(&id).map(|branch| &branch.state) {
-            Some(State::Prepared { .. }) => Standing::Prepared,
+        let standing = match self.branches.get_mut(&id).map(|branch| &mut branch.state) {
+            Some(State::Prepared { bound, .. }) => match bound {
+                Bound::Durable(by) if *by == opening => Standing::Prepared,
+                bound if *bound != Bound::No && bound.least() >= opening => return,
+                _ if fault_injection::is_on("bound-in-memory") => {
+                    *bound = Bound::Durable(opening);
+                    Standing::Prepared
+                }
+                _ => {
+                    *bound = Bound::Writing(opening);
+                    let (level, rows) = (branches.level, vec![RowChange::Bound(id, opening)]);
+                    let step = Step::Bound(opening);
+                    return self.effects.push(Effect::Write { transaction: id, rows, level, step });
+                }
+            },
             // It says so once that is durable.
             Some(State::Committing { .. } | State::ReservingDecision { .. } | State::Deciding { .. }) => {
                 return;
@@ -131,6 +225,38 @@ impl<W: Work> Participant<W> {
                 Standing::Ended
             }
         };
-        self.send(id, Address::Partition(from), Body::Standing(standing, branches));
+        match self.aborting.get_mut(&id) {
+            Some(aborting) => aborting.is_asked = true,
+            None => self.send(id, Address::Partition(from), Body::Standing(standing, branches)),
+        }
+    }
+
+    /// The row that binds a prepared branch is durable: the deciding partition's question is answered.
+    pub(super) fn is_bound(&mut self, id: TransactionId, by: Opening) {
+        let Some(branch) = self.branches.get_mut(&id) else { return };
+        if let State::Prepared { branches, bound, .. } = &mut branch.state
+            && *bound == Bound::Writing(by)
+        {
+            *bound = Bound::Durable(by);
+            let (to, branches) = (Address::Partition(branches.deciding), branches.clone());
+            self.send(id, to, Body::Standing(Standing::Prepared, branches));
+        }
+    }
+
+    /// A branch that may have left *Prepared* aborts.
+    pub(super) fn begin_aborting(&mut self, id: TransactionId, branches: Branches) {
+        self.aborting.insert(id, Aborting { is_asked: false, confirms: false, branches });
+    }
+
+    /// Nothing brings *Prepared* back.
+    pub(super) fn has_aborted(&mut self, id: TransactionId) {
+        let Some(Aborting { is_asked, confirms, branches }) = self.aborting.remove(&id) else { return };
+        let to = Address::Partition(branches.deciding);
+        if is_asked {
+            self.send(id, to, Body::Standing(Standing::Ended, branches.clone()));
+        }
+        if confirms {
+            self.send(id, to, Body::Confirmed(Decision::Abort, branches));
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! The messages between coordinators and partitions, and between partitions.
 
-use super::{Branches, Level, Opening, Request, TransactionId, Work};
+use serde::{Deserialize, Serialize};
+
+use super::{Access, Branches, Level, Opening, Request, TransactionId, Work};
 use crate::protocol::{NodeId, PartitionId};
 
 /// An end of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// The coordinators of a node.
     Coordinator(NodeId),
@@ -12,11 +14,31 @@ pub enum Address {
     Partition(PartitionId),
 }
 
+/// The sender of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Sender {
+    /// The coordinators of a node. Its start is in the transaction's name.
+    Coordinator(NodeId),
+    /// The primary of a partition, in this opening of it (C2).
+    Partition(PartitionId, Opening),
+}
+
+impl Sender {
+    /// Where an answer goes. If the partition has been opened anew since, it goes to the new primary.
+    pub fn address(self) -> Address {
+        match self {
+            Sender::Coordinator(node) => Address::Coordinator(node),
+            Sender::Partition(partition, _) => Address::Partition(partition),
+        }
+    }
+}
+
 /// A message about a transaction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct Message<W: Work> {
     /// Its sender.
-    pub from: Address,
+    pub from: Sender,
     /// Its receiver.
     pub to: Address,
     /// The transaction.
@@ -26,7 +48,8 @@ pub struct Message<W: Work> {
 }
 
 /// What a coordinator tells its client at the end.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Outcome<W: Work> {
     /// The request has had its effects, once, or has failed for good: the answer.
     Answered(W::Reply),
@@ -40,7 +63,8 @@ pub enum Outcome<W: Work> {
 }
 
 /// How a transaction ends in its deciding partition.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Verdict<W: Work> {
     /// It commits, and this is the answer.
     Commit(W::Reply),
@@ -50,7 +74,7 @@ pub enum Verdict<W: Work> {
 }
 
 /// How a transaction has ended, as its deciding partition tells its branches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision {
     /// Its effects stay.
     Commit,
@@ -59,7 +83,7 @@ pub enum Decision {
 }
 
 /// What a branch knows of a transaction, when its deciding partition has lost its own record of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// Prepared, and in doubt.
     Prepared,
@@ -72,7 +96,8 @@ pub enum Standing {
 }
 
 /// An action for a branch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct Act<W: Work> {
     /// The opening that the branch is to run under.
     pub opening: Opening,
@@ -91,7 +116,8 @@ pub struct Act<W: Work> {
 }
 
 /// What a message says.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum Body<W: Work> {
     /// To a partition: a whole transaction, which needs no other partition.
     Call {
@@ -133,48 +159,45 @@ pub enum Body<W: Work> {
     },
     /// To a branch: the coordinator has given up, and never asks for a decision.
     Abort,
-    /// To a partition, with each heartbeat: no transaction below this number runs at the coordinator.
-    Low(u64),
+    /// To a partition, with each heartbeat: what runs at the coordinator.
+    Low {
+        /// No transaction below this number runs there,
+        low: u64,
+        /// but these, in order: those with [`super::Pace::Statements`] may take any time.
+        older: Vec<u64>,
+    },
     /// To a coordinator: the result of an action. `None`: the branch could not run it, and has aborted.
     Reply {
-        /// The opening that the branch runs under.
-        opening: Opening,
         /// The number of the action.
         sequence: u32,
         /// What the action gave.
         reply: Option<W::Reply>,
+        /// Whether the branch has written so far.
+        access: Access,
         /// The branch has voted for the transaction, too.
         votes: bool,
     },
     /// To a coordinator: a branch has voted for the transaction.
-    Voted {
-        /// The opening that the branch runs under.
-        opening: Opening,
-    },
+    Voted,
     /// To a coordinator: a branch that only reads held all its locks, and has ended; what it has read is durable.
-    StillHeld {
-        /// The opening that the branch runs under.
-        opening: Opening,
-    },
-    /// To a coordinator: there is no such branch, and there will be none. To a whole call it says that this copy of the
+    StillHeld,
+    /// To a coordinator: there is no such branch in the sender's opening, and there will be none. To a whole call it says that this copy of the
     /// message has opened nothing: under an earlier opening, an earlier copy may have committed.
-    NoBranch {
-        /// The opening of the partition.
-        opening: Opening,
-    },
+    NoBranch,
     /// To a coordinator: what the deciding partition says.
     Outcome(Outcome<W>),
     /// From a deciding partition to a branch: the decision.
     Decided(Decision, Branches),
-    /// From a branch to its deciding partition: its commit is durable at the transaction's level.
-    Confirmed(Branches),
+    /// From a branch to its deciding partition: its commit, or its abort, is durable at the transaction's level.
+    Confirmed(Decision, Branches),
     /// From a deciding partition to a branch: the decision is forgotten.
     Forgotten,
     /// From a branch in doubt to its deciding partition.
     Inquire(Branches),
     /// From a deciding partition to a branch in doubt: it has not decided yet.
     NotYet,
-    /// From a deciding partition that has had a forced loss to a branch.
+    /// From a deciding partition that has had a forced loss to a branch. One that answers that it is prepared waits for a
+    /// decision of the sender's opening, or of a later one, from then on.
     Ask(Branches),
     /// The answer to it.
     Standing(Standing, Branches),
@@ -205,7 +228,9 @@ impl<W: Work> Message<W> {
             Body::Reply { sequence, .. } => Some(*sequence),
             _ => None,
         };
-        self.transaction == earlier.transaction
+        // These are about no transaction: the last one says all.
+        let is_low = matches!(self.body, Body::Low { .. });
+        (is_low || self.transaction == earlier.transaction)
             && self.to == earlier.to
             && std::mem::discriminant(&self.body) == std::mem::discriminant(&earlier.body)
             && replies(&self.body) == replies(&earlier.body)

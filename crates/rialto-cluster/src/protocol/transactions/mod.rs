@@ -75,6 +75,7 @@ mod message;
 mod participant;
 mod queue;
 mod records;
+mod running;
 
 #[cfg(test)]
 mod tests;
@@ -87,7 +88,8 @@ pub use decider::TELL_AGAIN;
 pub use effect::{Effect, Keeps, Locking, Step};
 pub use ids::{Level, Opening, Request, Start, TransactionId};
 pub use in_doubt::UNDECIDED_FOR;
-pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Standing, Verdict};
-pub use participant::{ASK_AFTER, Opened, Participant};
+pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Sender, Standing, Verdict};
+pub use participant::{ASK_AFTER, Opened, Participant, Ran};
 pub use queue::{Full, SendQueue};
 pub use records::{Access, BranchRef, Branches, RowChange, SystemRows, Work};
+pub use running::{Pace, Running};

@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use rialto::fault_injection;
 
-use super::branch::{Branch, Rides, State};
+use super::branch::{Bound, Branch, Rides, State};
 use super::decider::Decider;
 use super::ended::{Admission, Ended, EndedTransactions};
+use super::in_doubt::Aborting;
 use super::{
     Access, Act, Address, Answers, Body, BranchRef, Branches, Decision, Effect, Found, Keeps, Level, Locking,
-    Message, Opening, Outcome, Request, RowChange, Start, Step, SystemRows, TransactionId, Verdict, Work,
+    Message, Opening, Outcome, Request, RowChange, Sender, Start, Step, SystemRows, TransactionId, Verdict,
+    Work,
 };
 use crate::protocol::{NodeId, PartitionId};
 use std::collections::BTreeMap;
@@ -34,10 +36,17 @@ pub struct Opened<W: Work> {
     pub partition: PartitionId,
     /// The opening epoch.
     pub opening: Opening,
-    /// The last opening whose records a forced promotion may have lost, if there was one.
-    pub lost: Option<Opening>,
-    /// The rows of the system. The driver has taken the prepared branches' locks, placeholders and room again.
+    /// The rows of the system. The opening that follows a forced loss has written [`RowChange::Lost`] to them before. The driver has taken the prepared branches' locks, placeholders and room again.
     pub rows: SystemRows<W>,
+}
+
+/// What the kernel tells of an action that it has run.
+#[derive(Debug, Clone)]
+pub struct Ran<W: Work> {
+    /// What it gave.
+    pub reply: W::Reply,
+    /// Whether its transaction has written by now.
+    pub access: Access,
 }
 
 /// The primary of a partition, for the protocol.
@@ -49,6 +58,10 @@ pub struct Participant<W: Work> {
     pub(super) branches: BTreeMap<TransactionId, Branch<W>>,
     /// Committed branches whose decision may be remembered, and when they confirm again.
     pub(super) committed: BTreeMap<TransactionId, (Branches, Duration)>,
+    /// Branches whose *Prepared* is gone, until that is durable.
+    pub(super) aborting: BTreeMap<TransactionId, Aborting>,
+    /// The last opening of each partition that a message has come from (C2).
+    pub(super) heard: BTreeMap<PartitionId, Opening>,
     pub(super) decider: Decider,
     pub(super) answers: Answers<W>,
     pub(super) ended: EndedTransactions<W>,
@@ -58,17 +71,21 @@ pub struct Participant<W: Work> {
 impl<W: Work> Participant<W> {
     /// Opens the partition.
     pub fn open(opened: Opened<W>, now: Duration) -> Participant<W> {
-        let Opened { partition: id, opening, lost, rows } = opened;
-        let prepared = rows.prepared.into_iter();
-        let prepared =
-            prepared.map(|(of, branches)| (of, Branch::new(State::Prepared { branches, ask_at: now }, now)));
+        let Opened { partition: id, opening, rows } = opened;
+        let bound: BTreeMap<_, _> = rows.bound.into_iter().collect();
+        let prepared = rows.prepared.into_iter().map(|(of, branches)| {
+            let bound = bound.get(&of).map_or(Bound::No, |by| Bound::Durable(*by));
+            (of, Branch::new(State::Prepared { branches, bound, ask_at: now }, now))
+        });
         Participant {
             id,
             opening,
-            lost,
+            lost: rows.lost,
             branches: prepared.collect(),
             committed: rows.committed.into_iter().map(|(of, branches)| (of, (branches, now))).collect(),
-            decider: Decider::open(id, lost, rows.decisions, now),
+            aborting: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            decider: Decider::open((id, opening), rows.lost, rows.decisions, now),
             answers: Answers::open(rows.answers),
             ended: EndedTransactions::new(),
             effects: Vec::new(),
@@ -87,7 +104,7 @@ impl<W: Work> Participant<W> {
 
     /// How many transactions the partition has open, prepared, unconfirmed or not forgotten.
     pub fn unfinished(&self) -> usize {
-        self.branches.len() + self.committed.len() + self.decider.len()
+        self.branches.len() + self.aborting.len() + self.committed.len() + self.decider.len()
     }
 
     /// How many transactions that have ended are remembered, so that duplicates open none of them.
@@ -106,43 +123,41 @@ impl<W: Work> Participant<W> {
         let id = message.transaction;
         match (message.from, message.body) {
             (_, Body::Call { opening, low, request, level, action }) => {
-                self.hear_low(id, low, now);
+                self.hear_low(id, low, &[], now);
                 let vote = None;
                 let deciding = self.id;
                 let act = Act { opening, low, deciding, request, sequence: 0, action, vote };
                 self.act(id, act, Some(level), now);
             }
             (_, Body::Act(act)) => {
-                self.hear_low(id, act.low, now);
+                self.hear_low(id, act.low, &[], now);
                 self.act(id, act, None, now);
             }
             (_, Body::Prepare { opening, branches }) => self.prepare(id, opening, branches),
-            (_, Body::Confirm { opening, level }) => self.confirm(id, opening, level),
+            (_, Body::Confirm { opening, level }) => self.confirm(id, opening, level, now),
             (_, Body::Decide { branches, request, verdict }) => {
                 self.decide(id, branches, request, verdict, now);
             }
-            (_, Body::Abort) => match self.branches.get(&id).map(|branch| &branch.state) {
-                None => self.ended.end(id, Ended::Aborted),
-                Some(State::Prepared { .. }) => self.abort(id, now),
-                Some(state) if state.may_abort() => self.abort(id, now),
-                Some(_) => {}
-            },
-            (_, Body::Low(low)) => self.hear_low(id, low, now),
-            (Address::Partition(from), body) => self.receive_from_partition(id, from, body, now),
-            (Address::Coordinator(_), _) => {}
+            (_, Body::Abort) => self.given_up(id, now),
+            (_, Body::Low { low, older }) => self.hear_low(id, low, &older, now),
+            (Sender::Partition(from, opening), body) => {
+                self.receive_from_partition(id, (from, opening), body, now);
+            }
+            (Sender::Coordinator(_), _) => {}
         }
     }
 
     /// The connection of a node has ended: its coordinators' branches that are not prepared abort (C13).
     pub fn connection_ended(&mut self, node: NodeId, now: Duration) {
-        self.abort_those(now, |id| id.node == node);
+        let those = self.those_that_may_abort(|id| id.node == node);
+        those.into_iter().for_each(|id| self.abort(id, now));
     }
 
     /// Some time has passed.
     pub fn tick(&mut self, now: Duration) {
         let mut messages = Vec::new();
         for (id, branch) in &mut self.branches {
-            if let State::Prepared { branches, ask_at } = &mut branch.state
+            if let State::Prepared { branches, ask_at, .. } = &mut branch.state
                 && *ask_at <= now
             {
                 *ask_at = now + ASK_AFTER;
@@ -152,7 +167,7 @@ impl<W: Work> Participant<W> {
         for (id, (branches, confirm_at)) in &mut self.committed {
             if *confirm_at <= now {
                 *confirm_at = now + ASK_AFTER;
-                messages.push((*id, branches.deciding, Body::Confirmed(branches.clone())));
+                messages.push((*id, branches.deciding, Body::Confirmed(Decision::Commit, branches.clone())));
             }
         }
         for (id, to, body) in messages {
@@ -162,12 +177,13 @@ impl<W: Work> Participant<W> {
         while let Some(session) = self.answers.expire(now) {
             let transaction = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
             let rows = vec![RowChange::Expired { session }];
-            self.effects.push(Effect::Write { transaction, rows, level: Level::Memory });
+            self.effects.push(Effect::Write { transaction, rows, level: Level::Memory, step: Step::Rows });
         }
     }
 
-    /// An action was run. `None`: it was not, because a wait took too long, say.
-    pub fn ran(&mut self, id: TransactionId, sequence: u32, reply: Option<W::Reply>, now: Duration) {
+    /// An action was run. `None`: it was not, because a wait took too long, say, and its branch aborts. A statement that has
+    /// failed, and whose transaction goes on, was run: its error is the reply.
+    pub fn ran(&mut self, id: TransactionId, sequence: u32, ran: Option<Ran<W>>, now: Duration) {
         let opening = self.opening;
         let Some(branch) = self.branches.get_mut(&id) else { return };
         let State::Running { sequence: running, vote } = &mut branch.state else { return };
@@ -175,14 +191,15 @@ impl<W: Work> Participant<W> {
             return;
         }
         let vote = vote.take();
-        let Some(reply) = reply else {
+        let Some(Ran { reply, access }) = ran else {
             let body = match branch.whole {
                 Some(_) => Body::Outcome(Outcome::Aborted),
-                None => Body::Reply { opening, sequence, reply: None, votes: false },
+                None => Body::Reply { sequence, reply: None, access: branch.access, votes: false },
             };
             self.abort(id, now);
             return self.answer(id, body);
         };
+        branch.access = branch.access.max(access);
         match (vote, branch.whole) {
             (Some(branches), _) => self.reserve(id, branches, Some(Rides { sequence, reply })),
             (None, Some(level)) => {
@@ -193,7 +210,8 @@ impl<W: Work> Participant<W> {
             }
             (None, None) => {
                 branch.state = State::Idle;
-                self.answer(id, Body::Reply { opening, sequence, reply: Some(reply), votes: false });
+                let access = branch.access;
+                self.answer(id, Body::Reply { sequence, reply: Some(reply), access, votes: false });
                 self.run_next(id);
             }
         }
@@ -201,17 +219,18 @@ impl<W: Work> Participant<W> {
 
     /// All that a commit needs is reserved, or there is no room for it: then it aborts, while it may.
     pub fn reserved(&mut self, id: TransactionId, has_room: bool, now: Duration) {
-        let (opening, partition) = (self.opening, self.id);
+        let partition = self.id;
         let Some(branch) = self.branches.get_mut(&id) else { return };
         match (std::mem::replace(&mut branch.state, State::Idle), has_room) {
             (State::Reserving { branches, rides }, true) => self.write_prepared(id, branches, rides),
             (State::Reserving { rides, .. }, false) => {
+                let access = branch.access;
                 self.abort(id, now);
                 let body = match rides {
                     Some(Rides { sequence, .. }) => {
-                        Body::Reply { opening, sequence, reply: None, votes: false }
+                        Body::Reply { sequence, reply: None, access, votes: false }
                     }
-                    None => Body::NoBranch { opening },
+                    None => Body::NoBranch,
                 };
                 self.answer(id, body);
             }
@@ -223,7 +242,7 @@ impl<W: Work> Participant<W> {
                 let mut rows = Vec::new();
                 let has_others = branches.prepared().any(|of| of.partition != partition);
                 if keeps == Keeps::Effects && has_others && !fault_injection::is_on("decisions-in-memory") {
-                    rows.push(RowChange::Decision(id, branches.clone()));
+                    rows.push(RowChange::Decision(id, Decision::Commit, branches.clone()));
                 }
                 if let Some(request) = branch.request
                     && !fault_injection::is_on("answers-in-memory")
@@ -244,32 +263,35 @@ impl<W: Work> Participant<W> {
 
     /// Something is durable at the level that was asked for.
     pub fn durable(&mut self, id: TransactionId, step: Step, now: Duration) {
-        let opening = self.opening;
-        if step == Step::Rows {
-            return self.decider.rows_durable(id, now, &mut self.effects);
+        match step {
+            Step::Rows => return self.decider.rows_durable(id, now, &mut self.effects),
+            Step::Bound(by) => return self.is_bound(id, by),
+            Step::Aborted => return self.has_aborted(id),
+            Step::Prepared | Step::Reads | Step::Commit => {}
         }
         let Some(branch) = self.branches.get_mut(&id) else { return };
         match (std::mem::replace(&mut branch.state, State::Idle), step) {
             (State::Preparing { branches, rides }, Step::Prepared) => {
-                branch.state = State::Prepared { branches, ask_at: now + ASK_AFTER };
+                branch.state = State::Prepared { branches, bound: Bound::No, ask_at: now + ASK_AFTER };
+                let access = branch.access;
                 let body = match rides {
                     Some(Rides { sequence, reply }) => {
-                        Body::Reply { opening, sequence, reply: Some(reply), votes: true }
+                        Body::Reply { sequence, reply: Some(reply), access, votes: true }
                     }
-                    None => Body::Voted { opening },
+                    None => Body::Voted,
                 };
                 self.answer(id, body);
             }
             (State::Confirming, Step::Reads) => {
                 self.end(id, Ended::StillHeld, now);
                 self.effects.push(Effect::Release { transaction: id });
-                self.answer(id, Body::StillHeld { opening });
+                self.answer(id, Body::StillHeld);
             }
             (State::Committing { branches }, Step::Commit) => {
                 self.end(id, Ended::Decided(Decision::Commit, None), now);
                 let to = Address::Partition(branches.deciding);
                 self.committed.insert(id, (branches.clone(), now + ASK_AFTER));
-                self.send(id, to, Body::Confirmed(branches));
+                self.send(id, to, Body::Confirmed(Decision::Commit, branches));
             }
             (State::Deciding { branches, verdict }, Step::Commit) => {
                 let (decision, answer) = match verdict {
@@ -290,17 +312,16 @@ impl<W: Work> Participant<W> {
     }
 
     /// Takes note of what does not run at a coordinator any more.
-    fn hear_low(&mut self, id: TransactionId, low: u64, now: Duration) {
-        self.ended.hear_low(id, low);
-        if matches!(self.ended.admit(TransactionId { number: u64::MAX, ..id }), Admission::Stale) {
-            return;
+    fn hear_low(&mut self, id: TransactionId, low: u64, older: &[u64], now: Duration) {
+        if self.ended.hear_low(id, low, older) {
+            let mut those = self.those_that_may_abort(|of| of.node == id.node);
+            those.retain(|of| self.ended.is_stale(*of));
+            those.into_iter().for_each(|of| self.abort(of, now));
         }
-        self.abort_those(now, |of| of.node == id.node && (of.start, of.number) < (id.start, low));
     }
 
     /// An action for a branch, which it may open.
     fn act(&mut self, id: TransactionId, act: Act<W>, whole: Option<Level>, now: Duration) {
-        let opening = self.opening;
         match self.ended.admit(id) {
             Admission::Stale => return,
             Admission::Ended(_) if fault_injection::is_on("duplicates-open-branches") => {}
@@ -310,13 +331,13 @@ impl<W: Work> Participant<W> {
             Admission::Ended(Ended::Aborted) if whole.is_some() => {
                 return self.answer(id, Body::Outcome(Outcome::Aborted));
             }
-            Admission::Ended(Ended::Aborted) => return self.answer(id, Body::NoBranch { opening }),
+            Admission::Ended(Ended::Aborted) => return self.answer(id, Body::NoBranch),
             Admission::Ended(_) => return,
             Admission::Open => {}
         }
-        if act.opening < opening {
-            return self.answer(id, Body::NoBranch { opening });
-        } else if act.opening > opening {
+        if act.opening < self.opening {
+            return self.answer(id, Body::NoBranch);
+        } else if act.opening > self.opening {
             // This primary is not the partition's any more.
             return;
         }
@@ -385,8 +406,13 @@ impl<W: Work> Participant<W> {
         }
     }
 
-    fn confirm(&mut self, id: TransactionId, opening: Opening, level: Level) {
+    fn confirm(&mut self, id: TransactionId, opening: Opening, level: Level, now: Duration) {
         match self.branches.get_mut(&id) {
+            // What it has written would be lost: its coordinator is wrong.
+            Some(branch) if branch.access == Access::Writes && branch.state.may_abort() => {
+                self.abort(id, now);
+                self.refuse(id);
+            }
             Some(branch) if opening == self.opening && matches!(branch.state, State::Idle) => {
                 branch.state = State::Confirming;
                 if fault_injection::is_on("reads-depend-on-level-one") {
@@ -396,7 +422,7 @@ impl<W: Work> Participant<W> {
             }
             Some(_) => {}
             None => match self.ended.admit(id) {
-                Admission::Ended(Ended::StillHeld) => self.answer(id, Body::StillHeld { opening }),
+                Admission::Ended(Ended::StillHeld) => self.answer(id, Body::StillHeld),
                 _ => self.refuse(id),
             },
         }
@@ -426,7 +452,9 @@ impl<W: Work> Participant<W> {
                     return;
                 }
                 // What an earlier opening has decided.
-                None if self.decider.remembers(id) => Outcome::Answered(answer.clone()),
+                None if self.decider.remembers(id) == Some(Decision::Commit) => {
+                    Outcome::Answered(answer.clone())
+                }
                 None => match request.map(|request| self.answers.find(request, now)) {
                     Some(Found::Answered(reply)) => Outcome::Answered(reply),
                     Some(Found::New) if !self.decider.may_have_lost(&branches) => Outcome::Aborted,
@@ -456,27 +484,31 @@ impl<W: Work> Participant<W> {
     /// There is no such branch; the coordinator is told so if it still waits.
     fn refuse(&mut self, id: TransactionId) {
         if !matches!(self.ended.admit(id), Admission::Stale) {
-            self.answer(id, Body::NoBranch { opening: self.opening });
+            self.answer(id, Body::NoBranch);
         }
     }
 
-    /// Aborts those branches of some coordinators that are not prepared.
-    fn abort_those(&mut self, now: Duration, of: impl Fn(&TransactionId) -> bool) {
+    /// Those branches of some coordinators that are not prepared.
+    fn those_that_may_abort(&self, of: impl Fn(&TransactionId) -> bool) -> Vec<TransactionId> {
         let may_abort =
             |(id, branch): (&TransactionId, &Branch<W>)| (of(id) && branch.state.may_abort()).then_some(*id);
-        let those: Vec<_> = self.branches.iter().filter_map(may_abort).collect();
-        those.into_iter().for_each(|id| self.abort(id, now));
+        self.branches.iter().filter_map(may_abort).collect()
     }
 
     /// Aborts a branch that has not ended, and sees to it that nothing opens it again.
     pub(super) fn abort(&mut self, id: TransactionId, now: Duration) {
         let branch = &self.branches[&id];
-        let rows = match branch.state {
-            State::Preparing { .. } | State::Prepared { .. } => vec![RowChange::NotPrepared(id)],
-            _ => Vec::new(),
+        let (rows, level) = match &branch.state {
+            State::Preparing { branches, .. } | State::Prepared { branches, .. } => {
+                let branches = branches.clone();
+                let level = branches.level;
+                self.begin_aborting(id, branches);
+                (vec![RowChange::NotPrepared(id)], level)
+            }
+            _ => (Vec::new(), Level::Memory),
         };
-        if !matches!(branch.state, State::Parked) {
-            self.effects.push(Effect::Abort { transaction: id, rows });
+        if !matches!(self.branches[&id].state, State::Parked) {
+            self.effects.push(Effect::Abort { transaction: id, rows, level });
         }
         self.end(id, Ended::Aborted, now);
     }
@@ -500,7 +532,7 @@ impl<W: Work> Participant<W> {
     }
 
     pub(super) fn send(&mut self, transaction: TransactionId, to: Address, body: Body<W>) {
-        let from = Address::Partition(self.id);
+        let from = Sender::Partition(self.id, self.opening);
         self.effects.push(Effect::Send(Message { from, to, transaction, body }));
     }
 }

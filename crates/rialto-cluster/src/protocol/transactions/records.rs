@@ -4,19 +4,22 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Level, Opening, Request, TransactionId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Level, Opening, Request, TransactionId};
 use crate::protocol::PartitionId;
 
 /// What actions and their results are. The protocol hands them on and does not look at them.
 pub trait Work: Debug + Clone + 'static {
     /// An action of a transaction in one partition.
-    type Action: Debug + Clone;
+    type Action: Debug + Clone + Serialize + DeserializeOwned;
     /// What an action gives, and what a client is answered.
-    type Reply: Debug + Clone;
+    type Reply: Debug + Clone + Serialize + DeserializeOwned;
 }
 
 /// Whether a branch may change rows. A branch that only reads leaves nothing durable: it is confirmed instead (C9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
     /// It only reads.
     Reads,
@@ -25,7 +28,7 @@ pub enum Access {
 }
 
 /// A branch of a transaction: its partition, and the opening that it runs under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchRef {
     /// The partition.
     pub partition: PartitionId,
@@ -36,7 +39,8 @@ pub struct BranchRef {
 }
 
 /// All that the branches of a transaction know of it in common.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "BranchesInBytes", try_from = "BranchesInBytes")]
 pub struct Branches {
     /// The partition whose branch's commit is the decision (C10); it is one of `all`.
     pub deciding: PartitionId,
@@ -44,6 +48,38 @@ pub struct Branches {
     pub all: Arc<[BranchRef]>,
     /// The level of the transaction, of at least [`Level::Replicated`].
     pub level: Level,
+}
+
+/// [`Branches`] as they are in messages and rows; what comes from there is checked.
+#[derive(Serialize, Deserialize)]
+struct BranchesInBytes {
+    deciding: PartitionId,
+    all: Vec<BranchRef>,
+    level: Level,
+}
+
+impl From<Branches> for BranchesInBytes {
+    fn from(branches: Branches) -> Self {
+        let Branches { deciding, all, level } = branches;
+        BranchesInBytes { deciding, all: all.to_vec(), level }
+    }
+}
+
+impl TryFrom<BranchesInBytes> for Branches {
+    type Error = &'static str;
+
+    fn try_from(bytes: BranchesInBytes) -> Result<Branches, &'static str> {
+        let BranchesInBytes { deciding, all, level } = bytes;
+        let mut partitions: Vec<_> = all.iter().map(|branch| branch.partition).collect();
+        partitions.sort_unstable();
+        if partitions.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("a partition has two branches of a transaction");
+        }
+        if partitions.binary_search(&deciding).is_err() {
+            return Err("the deciding partition has no branch");
+        }
+        Ok(Branches { deciding, all: all.into(), level })
+    }
 }
 
 impl Branches {
@@ -67,19 +103,24 @@ impl Branches {
 }
 
 /// A change of the system's rows. It is written in one packet of the log with the effects that it belongs to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub enum RowChange<W: Work> {
     /// A branch has voted: *Prepared*. (The kernel keeps its values and its locks beside it.)
     Prepared(TransactionId, Branches),
-    /// A prepared branch has ended; its row goes.
+    /// A prepared branch has ended; its row goes, and that of [`RowChange::Bound`] if there is one.
     NotPrepared(TransactionId),
+    /// A prepared branch tells its deciding partition, which has had a forced loss, that it is prepared: from now on only
+    /// this opening of the deciding partition, or a later one, may say how it ends.
+    Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
     /// deciding partition asks for it.
     Committed(TransactionId, Branches),
     /// The decision of a committed branch is forgotten; its row goes.
     Settled(TransactionId),
-    /// The decision of a transaction: commit. The row stays until each branch has confirmed (C10).
-    Decision(TransactionId, Branches),
+    /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a forced
+    /// loss leaves a row for an abort.
+    Decision(TransactionId, Decision, Branches),
     /// A decision is forgotten; its row goes.
     Forgotten(TransactionId),
     /// The answer of a request; it takes the place of the session's last one (C12).
@@ -89,24 +130,39 @@ pub enum RowChange<W: Work> {
         /// The session.
         session: u64,
     },
+    /// The partition has had a forced loss, of records of openings up to this one. The driver of the opening that
+    /// follows the loss writes it.
+    Lost(Opening),
 }
 
 /// The system's rows of a partition, as an opening finds them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub struct SystemRows<W: Work> {
     /// The prepared branches.
     pub prepared: Vec<(TransactionId, Branches)>,
+    /// The openings of their deciding partitions that prepared branches are bound to.
+    pub bound: Vec<(TransactionId, Opening)>,
     /// The committed branches whose decisions may still be remembered.
     pub committed: Vec<(TransactionId, Branches)>,
     /// The decisions that are not forgotten.
-    pub decisions: Vec<(TransactionId, Branches)>,
+    pub decisions: Vec<(TransactionId, Decision, Branches)>,
     /// The last answer of each session.
     pub answers: Vec<(Request, W::Reply)>,
+    /// The last opening whose records a forced loss may have taken.
+    pub lost: Option<Opening>,
 }
 
 impl<W: Work> Default for SystemRows<W> {
     fn default() -> Self {
-        SystemRows { prepared: Vec::new(), committed: Vec::new(), decisions: Vec::new(), answers: Vec::new() }
+        SystemRows {
+            prepared: Vec::new(),
+            bound: Vec::new(),
+            committed: Vec::new(),
+            decisions: Vec::new(),
+            answers: Vec::new(),
+            lost: None,
+        }
     }
 }
 
@@ -115,16 +171,26 @@ impl<W: Work> SystemRows<W> {
     pub fn apply(&mut self, change: &RowChange<W>) {
         match change {
             RowChange::Prepared(id, branches) => self.prepared.push((*id, branches.clone())),
-            RowChange::NotPrepared(id) => self.prepared.retain(|(of, _)| of != id),
+            RowChange::NotPrepared(id) => {
+                self.prepared.retain(|(of, _)| of != id);
+                self.bound.retain(|(of, _)| of != id);
+            }
+            RowChange::Bound(id, opening) => {
+                self.bound.retain(|(of, _)| of != id);
+                self.bound.push((*id, *opening));
+            }
             RowChange::Committed(id, branches) => self.committed.push((*id, branches.clone())),
             RowChange::Settled(id) => self.committed.retain(|(of, _)| of != id),
-            RowChange::Decision(id, branches) => self.decisions.push((*id, branches.clone())),
-            RowChange::Forgotten(id) => self.decisions.retain(|(of, _)| of != id),
+            RowChange::Decision(id, decision, branches) => {
+                self.decisions.push((*id, *decision, branches.clone()));
+            }
+            RowChange::Forgotten(id) => self.decisions.retain(|(of, ..)| of != id),
             RowChange::Answer(request, reply) => {
                 self.answers.retain(|(of, _)| of.session != request.session);
                 self.answers.push((*request, reply.clone()));
             }
             RowChange::Expired { session } => self.answers.retain(|(of, _)| of.session != *session),
+            RowChange::Lost(opening) => self.lost = self.lost.max(Some(*opening)),
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::model::{Answer, Bank, KEYS, Op};
+use rialto::io::Random;
+
+use super::model::{Answer, Bank, KEYS, Op, writes};
 use super::world::{Event, Time, World};
 use crate::protocol::transactions::{
     Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
-    Outcome, Place, Plan, Request, Start, TransactionId, Tries,
+    Outcome, Pace, Place, Plan, Request, Running, Sender, Start, TransactionId, Tries,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -17,6 +19,10 @@ pub struct Spec {
     /// For each phase, what it does in which partition.
     pub phases: Vec<Vec<(usize, Vec<Op>)>>,
     pub level: Level,
+    /// With [`Pace::Statements`] a phase is a statement, and branches become known as they come.
+    pub pace: Pace,
+    /// The client rolls back at the end.
+    pub rolls_back: bool,
     /// Whether votes ride on replies, where an action is known to be the last one.
     pub rides: bool,
     /// It fails for a reason of its own, after its actions.
@@ -31,7 +37,7 @@ impl Spec {
     }
 
     pub fn writes_in(&self, of: usize) -> bool {
-        self.ops().any(|(at, ops)| at == of && ops.iter().any(|op| matches!(op, Op::Add(..))))
+        self.ops().any(|(at, ops)| at == of && writes(ops))
     }
 
     pub fn writes(&self) -> bool {
@@ -45,13 +51,34 @@ impl Spec {
         partitions
     }
 
+    /// The client sends it statement by statement. Some of them fail; their transaction goes on.
+    fn into_statements(&mut self, random: &mut Random) {
+        self.pace = Pace::Statements;
+        self.rolls_back = random.chance(1, 6);
+        (self.rides, self.fails, self.is_numbered) = (false, false, false);
+        if random.chance(2, 3) {
+            self.phases = self.ops().map(|(of, ops)| vec![(of, ops.clone())]).collect();
+        }
+        if random.chance(1, 3) {
+            let failed = vec![Op::Add(0, 1_000), Op::Read(1), Op::Add(2, 1_000), Op::Fail];
+            let (of, _) = self.phases[random.below(self.phases.len() as u64) as usize][0];
+            let at = random.below(self.phases.len() as u64 + 1) as usize;
+            self.phases.insert(at, vec![(of, failed)]);
+        }
+    }
+
     /// The deciding partition: a function of the request.
     fn deciding(&self) -> usize {
         self.ops().next().expect("it does something").0
     }
 
     pub fn is_whole(&self) -> bool {
-        self.phases.len() == 1 && self.phases[0].len() == 1
+        self.pace == Pace::Call && self.phases.len() == 1 && self.phases[0].len() == 1
+    }
+
+    /// Whether what was answered is kept in each failover.
+    pub fn is_kept(&self) -> bool {
+        self.partitions().len() > 1 || self.level > Level::Memory
     }
 }
 
@@ -70,6 +97,11 @@ pub struct Attempt {
 impl Attempt {
     pub fn writes_in(&self, of: usize) -> bool {
         self.spec.writes_in(of)
+    }
+
+    /// Whether it fails for a reason of its own, or its client rolls it back.
+    pub fn ends_without_effects(&self) -> bool {
+        self.fails || self.spec.rolls_back
     }
 }
 
@@ -117,6 +149,8 @@ impl Session {
 #[derive(Debug)]
 pub struct OverPartitions {
     pub coordinator: Coordinator<Bank>,
+    /// The partitions that have branches.
+    joined: Vec<usize>,
     phase: usize,
     answer: Answer,
 }
@@ -133,7 +167,7 @@ pub enum Run {
 pub struct Node {
     node: usize,
     pub start: Start,
-    next: u64,
+    pub numbers: Running,
     pub is_up: bool,
     pub paused_until: Time,
     pub running: BTreeMap<u64, Run>,
@@ -147,7 +181,7 @@ impl Node {
         Node {
             node,
             start: Start(1),
-            next: 1,
+            numbers: Running::default(),
             is_up: true,
             paused_until: 0,
             running: BTreeMap::new(),
@@ -156,19 +190,25 @@ impl Node {
         }
     }
 
-    pub fn id(&self) -> TransactionId {
-        TransactionId { node: NodeId(self.node as u32), start: self.start, number: self.next }
+    pub fn name(&self, number: u64) -> TransactionId {
+        TransactionId { node: NodeId(self.node as u32), start: self.start, number }
     }
 
-    /// The lowest number that runs.
-    pub fn low(&self) -> u64 {
-        self.running.keys().next().copied().unwrap_or(self.next)
+    /// A branch under the opening that this node knows.
+    fn branch(&self, of: usize, access: Access) -> BranchRef {
+        BranchRef { partition: PartitionId(of as u32), opening: self.openings[of], access }
+    }
+
+    /// A transaction has ended here.
+    fn end(&mut self, number: u64) {
+        self.running.remove(&number);
+        self.numbers.end(number);
     }
 
     pub fn crash(&mut self) {
         self.is_up = false;
         self.start = Start(self.start.0 + 1);
-        self.next = 1;
+        self.numbers = Running::default();
         self.running.clear();
         self.paused_until = 0;
     }
@@ -194,7 +234,12 @@ impl World {
             let session = &self.sessions[of];
             let is_numbered = session.current.as_ref().is_some_and(|spec| spec.is_numbered);
             if session.outstanding.is_some() && !is_numbered {
-                // Its client knows that it does not know.
+                // Its client knows that it does not know. Its connection may end.
+                if let Some(id) = session.outstanding
+                    && self.random.chance(1, 2)
+                {
+                    self.after(0, Event::GivesUp(id));
+                }
                 return self.end_request(of);
             }
             self.try_request(of);
@@ -219,7 +264,6 @@ impl World {
             [first, (first + 1 + random.below(u64::from(KEYS) - 1) as u8) % KEYS]
         };
         let delta = 1 + random.below(9) as i64;
-        use rialto::io::Random;
         // With every other seed: reads that others' writes may overtake.
         let kind =
             if self.reads_more { [0, 1, 4, 4, 5, 6][random.below(6) as usize] } else { random.below(10) };
@@ -274,13 +318,19 @@ impl World {
                 }
             }
         }
-        Spec {
+        let mut spec = Spec {
             phases,
             level,
+            pace: Pace::Call,
+            rolls_back: false,
             rides: random.chance(1, 2),
             fails: random.chance(1, 12),
             is_numbered: random.chance(6, 7),
+        };
+        if random.chance(1, 4) {
+            spec.into_statements(random);
         }
+        spec
     }
 
     /// Sends the current request of a session to a node.
@@ -294,8 +344,8 @@ impl World {
         if !self.nodes[node].is_up || self.nodes[node].paused_until > self.now {
             return;
         }
-        let id = self.nodes[node].id();
-        self.nodes[node].next += 1;
+        let number = self.nodes[node].numbers.begin(spec.pace);
+        let id = self.nodes[node].name(number);
         let attempt = Attempt {
             request: (of, session.number),
             deciding: spec.deciding(),
@@ -309,36 +359,53 @@ impl World {
         let is_first = !std::mem::replace(&mut self.sessions[of].was_tried, true);
         if spec.is_whole() {
             self.nodes[node].running.insert(id.number, Run::Whole { until: self.now + 400_000 });
-            let (low, to) = (self.nodes[node].low(), spec.deciding());
+            let (low, to) = (self.nodes[node].numbers.low(), spec.deciding());
             let opening = self.nodes[node].openings[to];
             let action = spec.phases[0][0].1.clone();
             let body = Body::Call { opening, low, request, level: spec.level, action };
-            let (from, to) = (Address::Coordinator(id.node), Address::Partition(PartitionId(to as u32)));
+            let (from, to) = (Sender::Coordinator(id.node), Address::Partition(PartitionId(to as u32)));
             return self.send(Message { from, to, transaction: id, body });
         }
         let branch = |of: usize| {
             let access = if spec.writes_in(of) { Access::Writes } else { Access::Reads };
-            BranchRef { partition: PartitionId(of as u32), opening: self.nodes[node].openings[of], access }
+            self.nodes[node].branch(of, access)
+        };
+        let branches = match spec.pace {
+            Pace::Call => spec.partitions().into_iter().map(branch).collect(),
+            Pace::Statements => vec![self.nodes[node].branch(spec.deciding(), Access::Reads)],
         };
         let plan = Plan {
             request,
             deciding: PartitionId(spec.deciding() as u32),
             level: spec.level,
             tries: if is_first { Tries::First } else { Tries::Again },
-            branches: spec.partitions().into_iter().map(branch).collect(),
+            pace: spec.pace,
+            branches,
             local: vec![PartitionId(node as u32)],
         };
         let coordinator = Coordinator::new(id, plan, now);
-        let run = OverPartitions { coordinator, phase: 0, answer: Answer::default() };
+        let joined = match spec.pace {
+            Pace::Call => spec.partitions(),
+            Pace::Statements => vec![spec.deciding()],
+        };
+        let run = OverPartitions { coordinator, joined, phase: 0, answer: Answer::default() };
         self.nodes[node].running.insert(id.number, Run::Over(Box::new(run)));
         self.next_phase(node, id);
         self.coordinate(node, id.number);
     }
 
     fn next_phase(&mut self, node: usize, id: TransactionId) {
-        let low = self.nodes[node].low();
-        let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
+        let low = self.nodes[node].numbers.low();
         let spec = &self.cluster.attempts[&id].spec;
+        let branches = (0..self.partitions.len()).map(|of| self.nodes[node].branch(of, Access::Reads));
+        let branches: Vec<_> = branches.collect();
+        let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
+        for (of, _) in &spec.phases[run.phase] {
+            if !run.joined.contains(of) {
+                run.joined.push(*of);
+                run.coordinator.join(branches[*of]);
+            }
+        }
         let later = &spec.phases[run.phase + 1..];
         let actions = spec.phases[run.phase].iter().map(|(of, ops)| {
             let is_last = !later.iter().flatten().any(|(other, _)| other == of);
@@ -351,7 +418,7 @@ impl World {
 
     /// Does what the coordinator of a transaction wants.
     pub fn coordinate(&mut self, node: usize, number: u64) {
-        let id = TransactionId { number, ..self.nodes[node].id() };
+        let id = self.nodes[node].name(number);
         loop {
             let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&number) else { return };
             let effects = run.coordinator.take_effects();
@@ -363,7 +430,7 @@ impl World {
                     CoordinatorEffect::Send(message) => self.send(message),
                     CoordinatorEffect::Rendezvous(replies) => self.rendezvous(node, id, replies),
                     CoordinatorEffect::Done(outcome) => {
-                        self.nodes[node].running.remove(&number);
+                        self.nodes[node].end(number);
                         self.outcome(id, outcome);
                     }
                 }
@@ -373,23 +440,50 @@ impl World {
 
     fn rendezvous(&mut self, node: usize, id: TransactionId, replies: Vec<(PartitionId, Answer)>) {
         let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
-        let attempt = &self.cluster.attempts[&id];
         replies.into_iter().for_each(|(_, reply)| run.answer.seen.extend(reply.seen));
-        if run.phase < attempt.spec.phases.len() {
-            return self.next_phase(node, id);
+        match self.cluster.attempts[&id].spec.pace {
+            Pace::Call => self.go_on(node, id),
+            Pace::Statements => {
+                let thinks_for = if self.random.chance(1, 8) { 150_000 } else { 5_000 };
+                self.soon(thinks_for, Event::ThinksOf(id));
+            }
         }
-        if attempt.fails {
-            run.coordinator.fail(Answer { seen: Vec::new(), has_failed: true });
+    }
+
+    /// The client of a transaction has thought of its next statement.
+    pub fn next_statement(&mut self, id: TransactionId) {
+        let node = id.node.0 as usize;
+        let of = &self.nodes[node];
+        if of.paused_until > self.now {
+            let wait = of.paused_until - self.now;
+            self.after(wait, Event::ThinksOf(id));
+        } else if of.is_up && of.start == id.start {
+            self.go_on(node, id);
+            self.coordinate(node, id.number);
+        }
+    }
+
+    /// The next phase, or the end.
+    fn go_on(&mut self, node: usize, id: TransactionId) {
+        let now = self.time();
+        let Some(Run::Over(run)) = self.nodes[node].running.get_mut(&id.number) else { return };
+        let attempt = &self.cluster.attempts[&id];
+        if run.phase < attempt.spec.phases.len() {
+            self.next_phase(node, id);
+        } else if attempt.spec.rolls_back {
+            run.coordinator.give_up();
+        } else if attempt.fails {
+            run.coordinator.fail(Answer { seen: Vec::new(), has_failed: true }, now);
         } else {
-            run.coordinator.commit(run.answer.clone());
+            run.coordinator.commit(run.answer.clone(), now);
         }
     }
 
     pub fn coordinator_receives(&mut self, node: usize, message: Message<Bank>) {
         let (id, now_up) = (message.transaction, self.nodes[node].is_up);
-        if let (Body::NoBranch { opening }, Address::Partition(from)) = (&message.body, message.from) {
+        if let (Body::NoBranch, Sender::Partition(from, opening)) = (&message.body, message.from) {
             let known = &mut self.nodes[node].openings[from.0 as usize];
-            *known = (*known).max(*opening);
+            *known = (*known).max(opening);
         }
         if !now_up || id.start != self.nodes[node].start {
             return;
@@ -404,12 +498,26 @@ impl World {
                 let outcome = match message.body {
                     Body::Outcome(outcome) => outcome,
                     // An earlier copy of the call may have run.
-                    Body::NoBranch { .. } => Outcome::Unknown,
+                    Body::NoBranch => Outcome::Unknown,
                     _ => return,
                 };
-                self.nodes[node].running.remove(&id.number);
+                self.nodes[node].end(id.number);
                 self.outcome(id, outcome);
             }
+        }
+    }
+
+    /// The client of a transaction is gone, or waits no longer.
+    pub fn gives_up(&mut self, id: TransactionId) {
+        let node = id.node.0 as usize;
+        let of = &mut self.nodes[node];
+        if of.is_up
+            && of.start == id.start
+            && of.paused_until <= self.now
+            && let Some(Run::Over(run)) = of.running.get_mut(&id.number)
+        {
+            run.coordinator.give_up();
+            self.coordinate(node, id.number);
         }
     }
 
@@ -422,7 +530,7 @@ impl World {
                 self.coordinate(node, id.number);
             }
             Some(Run::Whole { .. }) => {
-                self.nodes[node].running.remove(&id.number);
+                self.nodes[node].end(id.number);
                 self.outcome(id, Outcome::Aborted);
             }
             None => {}
@@ -442,8 +550,8 @@ impl World {
                     self.coordinate(of, number);
                 }
                 Some(Run::Whole { until }) if *until <= self.now => {
-                    self.nodes[of].running.remove(&number);
-                    let id = TransactionId { number, ..self.nodes[of].id() };
+                    self.nodes[of].end(number);
+                    let id = self.nodes[of].name(number);
                     self.outcome(id, Outcome::Unknown);
                 }
                 _ => {}
@@ -477,6 +585,7 @@ impl World {
             }
             // Without a number it is not sent again: the client knows that it does not know.
             Outcome::Unknown if !is_numbered && is_current => self.end_request(of),
+            Outcome::Aborted if attempt.spec.rolls_back && is_current => self.end_request(of),
             Outcome::Aborted | Outcome::Unknown => {
                 if self.sessions[of].outstanding == Some(id) {
                     self.sessions[of].outstanding = None;

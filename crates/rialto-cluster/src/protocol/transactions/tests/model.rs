@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::PartitionId;
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::transactions::{
-    Keeps, Level, Locking, RowChange, Step, SystemRows, TransactionId, Work,
+    Access, Keeps, Level, Locking, Opening, Ran, RowChange, Start, Step, SystemRows, TransactionId, Work,
 };
+use crate::protocol::{NodeId, PartitionId};
 
 /// The longest wait for a lock.
 pub const LOCK_WAIT: Duration = Duration::from_millis(50);
@@ -26,16 +28,23 @@ impl Work for Bank {
 }
 
 /// What an action does, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Reads a key.
     Read(u8),
     /// Reads a key, adds to its balance, and appends the transaction to its writers.
     Add(u8, i64),
+    /// Fails, as a statement does: what the action has written is undone, and its transaction goes on.
+    Fail,
+}
+
+/// Whether the action writes in the end.
+pub fn writes(ops: &[Op]) -> bool {
+    ops.iter().any(|op| matches!(op, Op::Add(..))) && !ops.contains(&Op::Fail)
 }
 
 /// What a transaction has seen of a key: how many had written it, and the last of them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Seen {
     pub key: (PartitionId, u8),
     pub writers: usize,
@@ -44,7 +53,7 @@ pub struct Seen {
 }
 
 /// What an action, or a transaction, gives.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Answer {
     pub seen: Vec<Seen>,
     pub has_failed: bool,
@@ -77,16 +86,17 @@ struct Record {
     rows: Vec<RowChange<Bank>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Running {
     sequence: u32,
     ops: Vec<Op>,
     at: usize,
     seen: Vec<Seen>,
     until: Duration,
+    written_before: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Open {
     locking: Locking,
     writes: Vec<(u8, i64)>,
@@ -96,14 +106,14 @@ struct Open {
 }
 
 /// What the kernel tells the participant.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Told {
-    Ran(TransactionId, u32, Option<Answer>),
+    Ran(TransactionId, u32, Option<Ran<Bank>>),
     Durable(TransactionId, Step),
 }
 
 /// A partition.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Model {
     id: PartitionId,
     values: Vec<Value>,
@@ -166,7 +176,8 @@ impl Model {
 
     pub fn run(&mut self, id: TransactionId, sequence: u32, ops: Vec<Op>, now: Duration) {
         let open = self.open.get_mut(&id).expect("it has begun");
-        open.running = Some(Running { sequence, ops, at: 0, seen: Vec::new(), until: now + LOCK_WAIT });
+        let (written_before, until) = (open.writes.len(), now + LOCK_WAIT);
+        open.running = Some(Running { sequence, ops, at: 0, seen: Vec::new(), until, written_before });
         self.waiting.push(id);
         self.go_on();
     }
@@ -204,12 +215,13 @@ impl Model {
         self.go_on();
     }
 
-    pub fn abort(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>) {
+    pub fn abort(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level) {
         assert!(self.open.remove(&id).is_some(), "{id} is not open in {}", self.id);
         self.waiting.retain(|waiting| *waiting != id);
         self.awaited.retain(|(awaited, ..)| *awaited != id);
         if !rows.is_empty() {
             self.append(id, Effects::None, rows);
+            self.wait_for(id, Step::Aborted, level);
         }
         self.go_on();
     }
@@ -218,9 +230,15 @@ impl Model {
         self.wait_for(id, Step::Reads, level);
     }
 
-    pub fn write(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level) {
+    pub fn write(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level, step: Step) {
         self.append(id, Effects::None, rows);
-        self.wait_for(id, Step::Rows, level);
+        self.wait_for(id, step, level);
+    }
+
+    /// The opening that follows a forced loss says so in a row.
+    pub fn has_lost(&mut self, opening: Opening) {
+        let none = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
+        self.append(none, Effects::None, vec![RowChange::Lost(opening)]);
     }
 
     /// Ends waits for locks that have taken too long.
@@ -251,7 +269,7 @@ impl Model {
     /// How many records have come since the oldest decision that is remembered, with it.
     pub fn since_decision(&self) -> usize {
         let is_remembered = |change: &RowChange<Bank>| match change {
-            RowChange::Decision(id, _) => self.rows.decisions.iter().any(|(of, _)| of == id),
+            RowChange::Decision(id, ..) => self.rows.decisions.iter().any(|(of, ..)| of == id),
             _ => false,
         };
         let at = self.log.iter().position(|record| record.rows.iter().any(is_remembered));
@@ -369,13 +387,22 @@ impl Model {
             let Some(op) = running.ops.get(running.at).copied() else {
                 let open = self.open.get_mut(&id).expect("it is open");
                 let Running { sequence, seen, .. } = open.running.take().expect("it runs");
-                self.told.push(Told::Ran(id, sequence, Some(Answer { seen, has_failed: false })));
+                let access = if open.writes.is_empty() { Access::Reads } else { Access::Writes };
+                let reply = Answer { seen, has_failed: false };
+                self.told.push(Told::Ran(id, sequence, Some(Ran { reply, access })));
                 return true;
             };
             let only_reads = running.ops.iter().all(|op| matches!(op, Op::Read(_)));
             let (key, mode) = match op {
                 Op::Read(key) => (key, Mode::Shared),
                 Op::Add(key, _) => (key, Mode::Exclusive),
+                Op::Fail => {
+                    let open = self.open.get_mut(&id).expect("it is open");
+                    let running = open.running.as_mut().expect("it runs");
+                    open.writes.truncate(running.written_before);
+                    running.at = running.ops.len();
+                    continue;
+                }
             };
             if open.locking == Locking::AsAlone && only_reads {
                 // At one instant, behind each decision that may have been told.
@@ -385,7 +412,7 @@ impl Model {
                 };
                 let reads_written = |op: &Op| match op {
                     Op::Read(key) => self.open.values().any(|other| is_written(other, key)),
-                    Op::Add(..) => false,
+                    Op::Add(..) | Op::Fail => false,
                 };
                 if !self.passes_writes && running.ops.iter().any(reads_written) {
                     return false;
