@@ -182,7 +182,8 @@ impl World {
                 assert_eq!(self.nodes[node].database, Database::Open, "node {node} leads without a database");
                 self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log, memories);
                 self.nodes[node].kernel = Kernel::BeginsToLead;
-                let fails = self.random.chance(1, 40) || self.nodes[node].fails_to_lead;
+                let fails =
+                    self.random.chance(self.weather.lead_fails, 1000) || self.nodes[node].fails_to_lead;
                 let event = if fails { Event::LeadFailed } else { Event::Led };
                 let delay = 1 + self.random.below(60);
                 self.put(delay, node, Arrival::Outcome { process, event });

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rialto::io::Random;
 use rialto_cluster::control::Revision;
 use rialto_cluster::protocol::replication::{
-    Configuration, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions, RoleKind,
-    Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
+    Configuration, Contents, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions,
+    RoleKind, Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
 };
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
@@ -83,6 +83,8 @@ pub struct Weather {
     pub unknown_swap: u64,
     /// How probable it is at a tick that a log is trimmed, up to a random place.
     pub trim: u64,
+    /// How probable it is that a database which is to lead does not.
+    pub lead_fails: u64,
 }
 
 pub struct World {
@@ -229,10 +231,10 @@ impl World {
         this.replica = Some(replica);
         let process = this.process;
         this.database = Database::Closed;
-        // What is half a copy is not opened.
-        if !this.is_half {
-            let most = if self.random.chance(1, 2) { 1 } else { PROMISE / 5 };
-            let delay = self.random.below(most);
+        // What may be half a copy is not opened.
+        if this.saved.contents == Contents::Whole {
+            let is_slow = process > 1 && self.random.chance(1, 2);
+            let delay = if is_slow { self.random.below(PROMISE / 5) } else { 0 };
             self.put(delay, node, Arrival::Opened { process });
         }
         let delay = self.random.below(20);
