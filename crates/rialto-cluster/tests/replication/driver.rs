@@ -8,7 +8,7 @@ use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
 use crate::node::{Appends, Database, Kernel, Running};
-use crate::world::{Arrival, PARTITION, PROMISE, Swap, World, seen};
+use crate::world::{Arrival, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
     pub fn swap(&mut self, node: usize, swap: Swap) -> Option<Revision> {
@@ -25,8 +25,12 @@ impl World {
         }
         self.check();
         for other in 0..self.nodes.len() {
-            // Which replicas are told is a matter of chance, as their connections to the store are.
-            if self.random.chance(1, 2) && !self.nodes[other].cut_off_store {
+            let is_told = match self.tells {
+                Tells::None => false,
+                Tells::Some => self.random.chance(1, 2),
+                Tells::All => true,
+            };
+            if is_told && !self.nodes[other].cut_off_store {
                 let (process, delay) = (self.nodes[other].process, 1 + self.random.below(20));
                 self.put(delay, other, Arrival::Outcome { process, event: Event::StoreChanged });
             }

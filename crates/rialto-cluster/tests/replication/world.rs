@@ -87,6 +87,14 @@ pub struct Weather {
     pub lead_fails: u64,
 }
 
+/// Which replicas the store tells that their configuration has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    None,
+    Some,
+    All,
+}
+
 pub struct World {
     pub random: Random,
     pub time: u64,
@@ -99,6 +107,7 @@ pub struct World {
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
     pub options: ReplicationOptions,
+    pub tells: Tells,
     /// What each message takes at least.
     pub latency: u64,
     pub effects: Vec<Effect>,
@@ -200,6 +209,7 @@ impl World {
             weather: Weather::default(),
             down: vec![vec![false; replicas]; replicas],
             options,
+            tells: Tells::Some,
             latency: 0,
             effects: Vec::new(),
             steps: 0,
@@ -241,16 +251,21 @@ impl World {
         self.put(delay, node, Arrival::Tick { process });
     }
 
-    /// The process dies: what is in memory stays.
+    /// The process dies: what is in memory stays. Another one begins in a while.
     pub fn kill_process(&mut self, node: usize) {
+        let most = if self.random.chance(1, 2) { PROMISE / 10 } else { 2 * PROMISE };
+        let delay = self.random.below(most);
+        self.restart_process(node, delay);
+    }
+
+    /// The process dies, and another one begins after this time.
+    pub fn restart_process(&mut self, node: usize, delay: u64) {
         if self.nodes[node].replica.take().is_none() {
             return;
         }
         self.tell(node, "process dies");
         self.nodes[node].running.clear();
         self.nodes[node].process += 1;
-        let most = if self.random.chance(1, 2) { PROMISE / 10 } else { 2 * PROMISE };
-        let delay = self.random.below(most);
         self.put(delay, node, Arrival::Restart);
     }
 
