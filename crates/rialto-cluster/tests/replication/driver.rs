@@ -8,7 +8,7 @@ use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
 use crate::node::{Appends, Database, Kernel, Running};
-use crate::world::{Arrival, PARTITION, PROMISE, Swap, World, seen};
+use crate::world::{Arrival, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
     pub fn swap(&mut self, node: usize, swap: Swap) -> Option<Revision> {
@@ -25,8 +25,12 @@ impl World {
         }
         self.check();
         for other in 0..self.nodes.len() {
-            // Which replicas are told is a matter of chance, as their connections to the store are.
-            if self.random.chance(1, 2) && !self.nodes[other].cut_off_store {
+            let is_told = match self.tells {
+                Tells::None => false,
+                Tells::Some => self.random.chance(1, 2),
+                Tells::All => true,
+            };
+            if is_told && !self.nodes[other].cut_off_store {
                 let (process, delay) = (self.nodes[other].process, 1 + self.random.below(20));
                 self.put(delay, other, Arrival::Outcome { process, event: Event::StoreChanged });
             }
@@ -182,7 +186,8 @@ impl World {
                 assert_eq!(self.nodes[node].database, Database::Open, "node {node} leads without a database");
                 self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log, memories);
                 self.nodes[node].kernel = Kernel::BeginsToLead;
-                let fails = self.random.chance(1, 40) || self.nodes[node].fails_to_lead;
+                let fails =
+                    self.random.chance(self.weather.lead_fails, 1000) || self.nodes[node].fails_to_lead;
                 let event = if fails { Event::LeadFailed } else { Event::Led };
                 let delay = 1 + self.random.below(60);
                 self.put(delay, node, Arrival::Outcome { process, event });

@@ -133,6 +133,7 @@ fn run(seed: u64, tally: &mut Tally) {
             long_delay: world.random.below(250),
             unknown_swap: world.random.below(400),
             trim: world.random.below(20),
+            lead_fails: world.random.below(50),
         };
     }
     world.run_until(PROMISE);
@@ -164,7 +165,7 @@ fn heal(world: &mut World, seed: u64) {
     if world.was_restored || world.forced > 0 {
         world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
-            .filter(|node| !world.nodes[*node].is_half)
+            .filter(|node| world.nodes[*node].can_be_forced())
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
             .expect("a node with a whole database");
         let node = world.serving().unwrap_or(node);

@@ -1,20 +1,24 @@
 //! What replication promises about time, and about what has to be waited for.
 
+mod disks;
+mod members;
+mod store_away;
+
 use rialto::io::Random;
-use rialto_cluster::protocol::NodeId;
-use rialto_cluster::protocol::replication::{Event, RoleKind, Unprotected};
+use rialto_cluster::protocol::replication::{Event, Fitness, RoleKind, Unprotected};
+use rialto_cluster::protocol::{Epoch, NodeId};
 
 use crate::world::{HEARTBEAT, PROMISE, World};
 
 /// Runs it with a few seeds.
-fn each_of_some_seeds(run: impl Fn(u64)) {
+pub fn each_of_some_seeds(run: impl Fn(u64)) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
     (0..40).for_each(|seed| run(first.wrapping_add(seed)));
 }
 
 /// A partition of so many replicas that serves, all of them in sync.
-fn settled(seed: u64, replicas: usize) -> World {
+pub fn settled(seed: u64, replicas: usize) -> World {
     let mut world = World::of(Random::new(seed), replicas, replicas, HEARTBEAT);
     world.run_until(3 * PROMISE);
     assert_eq!(world.serving(), Some(0));
@@ -23,7 +27,7 @@ fn settled(seed: u64, replicas: usize) -> World {
 }
 
 /// How long no replica serves from now on, in the simulation's milliseconds, until another than the first one does.
-fn time_without_service(world: &mut World) -> u64 {
+pub fn time_without_service(world: &mut World) -> u64 {
     let (mut without, until) = (0, world.time + 10 * PROMISE);
     while world.time < until {
         world.run_until(world.time + 5);
@@ -122,5 +126,86 @@ fn level_2_is_refused_while_one_replica_is_alone_if_the_operator_chose_so() {
         world.run_until(world.time + 3 * PROMISE);
         assert_eq!(world.store.now().configuration.in_sync.len(), 1);
         assert_eq!(admits(&world), world.options.unprotected == Unprotected::WhenOnDisk);
+    });
+}
+
+#[test]
+fn a_round_trip_may_take_longer_than_a_heartbeat() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        // Longer than the time between two heartbeats of this simulation, and shorter than what counts as silence.
+        world.latency = HEARTBEAT * 97 / 125;
+        for _ in 0..500 {
+            world.run_until(world.time + 10);
+            assert_eq!(world.serving(), Some(0));
+        }
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
+    });
+}
+
+#[test]
+fn a_primary_whose_database_does_not_lead_gives_way() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        world.nodes[0].fails_to_lead = true;
+        world.restart_process(0, 20);
+        let without = time_without_service(&mut world);
+        assert!(without < PROMISE * 3 / 4, "{without} ms without a primary");
+    });
+}
+
+#[test]
+fn a_primary_that_is_alone_and_whose_database_does_not_lead_pauses() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 1);
+        let before = world.nodes[0].leads_begun;
+        world.nodes[0].fails_to_lead = true;
+        world.restart_process(0, 20);
+        world.run_until(world.time + 8 * PROMISE);
+        let tries = world.nodes[0].leads_begun - before;
+        assert!((2..=4).contains(&tries), "{tries} tries, with pauses of 1, 2, 4 and 8 promises");
+        world.nodes[0].fails_to_lead = false;
+        world.run_until(world.time + 9 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
+fn a_loss_of_all_memories_is_told_to_each_later_primary() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        (0..3).for_each(|node| world.lose_power(node));
+        world.run_until(world.time + 8 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+        let lost_before = world.store.now().configuration.lost_before;
+        assert!(lost_before > Epoch(2));
+        // The oracle compares what each one is told that leads.
+        world.pause(0, 20 * PROMISE);
+        time_without_service(&mut world);
+        assert_eq!(world.store.now().configuration.lost_before, lost_before);
+    });
+}
+
+#[test]
+fn a_primary_shows_its_replicas() {
+    each_of_some_seeds(|seed| {
+        let world = settled(seed, 3);
+        let now = world.nodes[0].now(world.time);
+        let show = |node: usize| world.nodes[node].replica.as_ref().expect("a replica").status(now);
+        let primary = show(0);
+        assert_eq!((primary.role, primary.serves), (RoleKind::Leading, true));
+        assert_eq!((primary.primary, primary.in_sync.len()), (Some(NodeId(0)), 3));
+        assert_eq!((primary.open_swap, primary.epoch), (None, world.store.now().configuration.epoch));
+        assert!(primary.store_seen.is_some());
+        assert_eq!(primary.peers.len(), 2);
+        for peer in &primary.peers {
+            let is_known = peer.received.is_some() && peer.promised_until.is_some_and(|until| until > now);
+            assert!(is_known && peer.fitness == Fitness::Fit, "{peer:?}");
+        }
+        let standby = show(1);
+        assert_eq!(
+            (standby.role, standby.serves, standby.epoch),
+            (RoleKind::Following, false, primary.epoch)
+        );
     });
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rialto::io::Random;
 use rialto_cluster::control::Revision;
 use rialto_cluster::protocol::replication::{
-    Configuration, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions, RoleKind,
-    Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
+    Configuration, Contents, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions,
+    RoleKind, Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
 };
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
@@ -83,6 +83,16 @@ pub struct Weather {
     pub unknown_swap: u64,
     /// How probable it is at a tick that a log is trimmed, up to a random place.
     pub trim: u64,
+    /// How probable it is that a database which is to lead does not.
+    pub lead_fails: u64,
+}
+
+/// Which replicas the store tells that their configuration has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    None,
+    Some,
+    All,
 }
 
 pub struct World {
@@ -97,6 +107,7 @@ pub struct World {
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
     pub options: ReplicationOptions,
+    pub tells: Tells,
     /// What each message takes at least.
     pub latency: u64,
     pub effects: Vec<Effect>,
@@ -198,6 +209,7 @@ impl World {
             weather: Weather::default(),
             down: vec![vec![false; replicas]; replicas],
             options,
+            tells: Tells::Some,
             latency: 0,
             effects: Vec::new(),
             steps: 0,
@@ -229,26 +241,31 @@ impl World {
         this.replica = Some(replica);
         let process = this.process;
         this.database = Database::Closed;
-        // What is half a copy is not opened.
-        if !this.is_half {
-            let most = if self.random.chance(1, 2) { 1 } else { PROMISE / 5 };
-            let delay = self.random.below(most);
+        // What may be half a copy is not opened.
+        if this.saved.contents == Contents::Whole {
+            let is_slow = process > 1 && self.random.chance(1, 2);
+            let delay = if is_slow { self.random.below(PROMISE / 5) } else { 0 };
             self.put(delay, node, Arrival::Opened { process });
         }
         let delay = self.random.below(20);
         self.put(delay, node, Arrival::Tick { process });
     }
 
-    /// The process dies: what is in memory stays.
+    /// The process dies: what is in memory stays. Another one begins in a while.
     pub fn kill_process(&mut self, node: usize) {
+        let most = if self.random.chance(1, 2) { PROMISE / 10 } else { 2 * PROMISE };
+        let delay = self.random.below(most);
+        self.restart_process(node, delay);
+    }
+
+    /// The process dies, and another one begins after this time.
+    pub fn restart_process(&mut self, node: usize, delay: u64) {
         if self.nodes[node].replica.take().is_none() {
             return;
         }
         self.tell(node, "process dies");
         self.nodes[node].running.clear();
         self.nodes[node].process += 1;
-        let most = if self.random.chance(1, 2) { PROMISE / 10 } else { 2 * PROMISE };
-        let delay = self.random.below(most);
         self.put(delay, node, Arrival::Restart);
     }
 

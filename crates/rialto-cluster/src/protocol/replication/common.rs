@@ -72,7 +72,7 @@ impl Common {
 
     /// Whether its database is whole.
     pub fn is_whole(&self) -> bool {
-        self.saved.contents == Contents::Whole || fault_injection::is_on("half-copy-forgotten")
+        self.saved.contents == Contents::Whole
     }
 
     /// Asks the control store for the configuration, unless it was asked just now.

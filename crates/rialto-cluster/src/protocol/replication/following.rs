@@ -149,7 +149,8 @@ impl Following {
         let Some(known) = common.current() else { return };
         let Some(log) = at.log else { return };
         let is_older = self.stream.is_some_and(|current| stream < current);
-        if is_older || end != log.received || common.has_open_swap() {
+        // What an operator's force leads from is left alone.
+        if is_older || end != log.received || common.has_open_swap() || self.forcing.is_some() {
             return;
         }
         if known.configuration.is_in_sync(common.me) {
@@ -163,7 +164,9 @@ impl Following {
     fn begin_start_over(&mut self, common: &mut Common, primary: NodeId) {
         (self.stream, self.told) = (None, None);
         self.starting_over = StartingOver::Runs;
-        common.saved.contents = Contents::AmidACopy;
+        if !fault_injection::is_on("half-copy-forgotten") {
+            common.saved.contents = Contents::AmidACopy;
+        }
         common.save();
         common.effect(Effect::StartOver { primary });
     }

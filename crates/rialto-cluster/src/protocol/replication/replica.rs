@@ -449,7 +449,8 @@ impl Replica {
     /// Tells the operator of a configuration without this replica, unless it is the first one that is seen here.
     fn tell_removal(&mut self, configuration: &Configuration) {
         let (epoch, is_known) = (configuration.epoch, self.common.saved.store.is_some());
-        if is_known && self.common.is_member() && !configuration.has(self.common.me.node) {
+        let is_untold = fault_injection::is_on("removal-untold");
+        if is_known && !is_untold && self.common.is_member() && !configuration.has(self.common.me.node) {
             self.common.effect(Effect::Report(Report::Removed { epoch }));
         }
     }

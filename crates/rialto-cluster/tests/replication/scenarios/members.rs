@@ -1,0 +1,64 @@
+//! Replicas that join a partition and leave it.
+
+use rialto::io::Random;
+use rialto_cluster::protocol::NodeId;
+use rialto_cluster::protocol::replication::Event;
+
+use super::each_of_some_seeds;
+use crate::world::{HEARTBEAT, PROMISE, World};
+
+/// The nodes of the configuration in force.
+fn nodes(world: &World) -> Vec<u32> {
+    let mut nodes: Vec<u32> = world.store.now().configuration.nodes().map(|node| node.0).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+#[test]
+fn replicas_leave_and_join() {
+    each_of_some_seeds(|seed| {
+        let mut world = World::of(Random::new(seed), 4, 4, HEARTBEAT);
+        world.run_until(3 * PROMISE);
+        world.tell_replica(0, Event::Remove { node: NodeId(3) });
+        world.tell_replica(0, Event::Remove { node: NodeId(2) });
+        // A primary stays.
+        world.tell_replica(0, Event::Remove { node: NodeId(0) });
+        world.run_until(world.time + PROMISE);
+        assert_eq!(nodes(&world), [0, 1]);
+        assert_eq!(world.serving(), Some(0));
+        // One that hears no primary asks the store.
+        world.run_until(world.time + 2 * PROMISE);
+        let says: Vec<bool> = world.nodes.iter().map(|node| node.says_removed).collect();
+        assert_eq!(says, [false, false, true, true]);
+        let member = world.nodes[3].member();
+        world.tell_replica(0, Event::AddLearner { member });
+        world.run_until(world.time + 2 * PROMISE);
+        assert_eq!(nodes(&world), [0, 1, 3]);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
+        // The one that is none of the partition's leads nothing, whatever becomes of the others.
+        for node in [0, 1, 3] {
+            world.lose_power(node);
+            world.pause(node, 10 * PROMISE);
+        }
+        world.run_until(world.time + 5 * PROMISE);
+        assert_eq!(world.serving(), None);
+        world.force(2);
+        world.run_until(world.time + PROMISE);
+        assert_eq!(nodes(&world), [0, 1, 3]);
+        assert_eq!(world.nodes[2].leads_begun, 0);
+    });
+}
+
+#[test]
+fn the_last_standby_is_removed_once_the_primary_has_all_on_its_disk() {
+    each_of_some_seeds(|seed| {
+        let mut world = World::of(Random::new(seed), 2, 2, HEARTBEAT);
+        world.run_until(3 * PROMISE);
+        world.nodes[0].disk = 0;
+        world.tell_replica(0, Event::Remove { node: NodeId(1) });
+        // The oracle looks at the disk of a replica that is alone.
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(nodes(&world), [0]);
+        assert!(world.nodes[1].says_removed);
+    });
+}
