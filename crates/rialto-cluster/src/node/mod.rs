@@ -7,9 +7,11 @@ mod random;
 mod replica;
 mod running;
 mod sending;
+mod transactions;
 mod transfer;
 
 pub use clock::NodeClock;
 pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
 pub use replica::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use running::{Node, NodeError, NodeOptions};
+pub use transactions::{Transactions, make_table};

@@ -3,11 +3,13 @@
 use rialto::log::{LogBlocks, LogFileLayout, LogPoint, LogPosition};
 use serde::{Deserialize, Serialize};
 
+use super::transactions::{Cancelled, Serves, SqlWork};
 use super::transfer::{Piece, Pull};
 use crate::protocol::replication::Envelope;
+use crate::protocol::transactions::Message;
 
 /// A message of one node to another one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Packet {
     /// Between the replicas of a partition. Beside [`Message::Blocks`](crate::protocol::replication::Message::Blocks) are
     /// the blocks ([`blocks`]).
@@ -16,6 +18,12 @@ pub enum Packet {
     Pull(Pull),
     /// A piece. Its bytes are beside it.
     Piece(Piece),
+    /// About a transaction.
+    Transaction(Box<Message<SqlWork>>),
+    /// The node serves a partition.
+    Serves(Serves),
+    /// What a branch runs is to end.
+    Cancel(Cancelled),
 }
 
 /// Bytes that are no packet.

@@ -15,6 +15,7 @@ use super::facts::{ClusterFacts, FactsError, NodeFacts};
 use super::packet::Packet;
 use super::replica::{HostedReplica, ReplicaOptions, read_configuration};
 use super::sending::Sending;
+use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
 use crate::control::ControlStore;
 use crate::net::{ConnectionId, Direction, Event, Handler, Links, OpenError, Security};
@@ -109,6 +110,7 @@ pub(super) struct Parts {
     pub store: Arc<dyn ControlStore>,
     pub sending: Arc<Sending>,
     transfers: Arc<Transfers>,
+    pub transactions: Arc<Transactions>,
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
     /// The nodes, as the control store had them last.
     nodes: RwLock<Vec<NodeFacts>>,
@@ -137,12 +139,14 @@ impl Node {
         let number = facts.number().expect("facts that were read have a number");
         let sending = Arc::new(Sending::default());
         let security = options.security.clone();
+        let transactions = Transactions::start(me, facts.partitions, &options.directory, sending.clone())?;
         let parts = Arc::new(Parts {
             me,
             facts,
             options,
             store,
             transfers: Arc::new(Transfers::new(sending.clone())),
+            transactions,
             sending,
             replicas: RwLock::default(),
             nodes: RwLock::default(),
@@ -199,6 +203,11 @@ impl Node {
         self.parts.primary_of(partition)
     }
 
+    /// The transactions that this node coordinates, and those of the partitions that it serves.
+    pub fn transactions(&self) -> &Arc<Transactions> {
+        &self.parts.transactions
+    }
+
     /// Why a replica that this node is to have is not there, if so.
     pub fn trouble(&self) -> Option<String> {
         self.parts.trouble.lock().clone()
@@ -225,6 +234,7 @@ impl Node {
             let _ = looking.join();
         }
         self.parts.transfers.close();
+        self.parts.transactions.close();
         let replicas = std::mem::take(&mut *self.parts.replicas.write());
         for replica in replicas.values() {
             replica.close();
@@ -280,6 +290,7 @@ impl Parts {
         }
         let members: Vec<_> = nodes.iter().map(NodeFacts::link_member).collect();
         links.set_members(&members)?;
+        self.transactions.set_nodes(nodes.iter().map(|node| NodeId(node.node)).collect());
         *self.nodes.write() = nodes;
         Ok(())
     }
@@ -299,7 +310,9 @@ impl Parts {
                 let (store, sending) = (self.store.clone(), self.sending.clone());
                 let transfers = self.transfers.clone();
                 let replica = HostedReplica::open(partition, self.me, options, store, sending, transfers)?;
-                self.replicas.write().insert(partition, Arc::new(replica));
+                let replica = Arc::new(replica);
+                self.replicas.write().insert(partition, replica.clone());
+                self.transactions.serve(&replica)?;
             }
         }
         Ok(())
@@ -338,12 +351,23 @@ impl Handler for Receiving {
             Packet::Replication(_) => {}
             Packet::Pull(pull) => parts.wanted(from, pull),
             Packet::Piece(piece) => parts.transfers.came(from, piece, beside),
+            Packet::Transaction(message) => parts.transactions.received(*message),
+            Packet::Serves(serves) if serves.node == from => parts.transactions.heard(serves),
+            Packet::Serves(_) => {}
+            Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),
         }
     }
 
     fn event(&self, event: Event) {
-        if let Event::Ended { peer, direction: Direction::Incoming | Direction::Outgoing, .. } = event {
-            self.0.transfers.cut(peer);
+        match event {
+            Event::Began { peer, direction: Direction::Outgoing, .. } => {
+                self.0.transactions.connection_began(peer);
+            }
+            Event::Ended { peer, .. } => {
+                self.0.transfers.cut(peer);
+                self.0.transactions.connection_ended(peer);
+            }
+            _ => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init,
+    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init, make_table,
 };
 use rialto_cluster::protocol::replication::ReplicationOptions;
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -181,6 +181,7 @@ fn small() -> Options {
 }
 
 fn make(db: &Database) -> rialto::Result<()> {
+    make_table(db)?;
     let columns = vec![Column::new("id", ColumnType::Int8)];
     let def = TableDef::new("numbers", columns).with_primary_key(&["id"]);
     db.transact(|tx| tx.create_table(&def).map(drop))

@@ -14,9 +14,7 @@ use super::rows;
 use super::served::ServedPartition;
 use super::work::{Action, Answer, SqlWork, What, of_replica};
 use crate::node::replica::Admitted;
-use crate::protocol::transactions::{
-    Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId,
-};
+use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
 
 /// What a branch is to do.
 pub enum Task {
@@ -142,7 +140,11 @@ impl Branch {
                     _ => None,
                 };
                 if self.is_durable(place.unwrap_or(Lsn::ZERO), level) {
-                    self.served.ran(self.id, sequence, Some(Ran { reply: Answer::Nothing, access: Access::Reads }));
+                    self.served.ran(
+                        self.id,
+                        sequence,
+                        Some(Ran { reply: Answer::Nothing, access: Access::Reads }),
+                    );
                 }
                 body
             }

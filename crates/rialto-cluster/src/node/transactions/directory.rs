@@ -55,7 +55,12 @@ impl Directory {
     }
 
     /// Where a partition is served; waits for at most this time until one is known that is newer than an opening.
-    pub fn wait(&self, partition: PartitionId, newer_than: Option<Opening>, patience: Duration) -> Option<Serves> {
+    pub fn wait(
+        &self,
+        partition: PartitionId,
+        newer_than: Option<Opening>,
+        patience: Duration,
+    ) -> Option<Serves> {
         let until = Instant::now() + patience;
         let mut served = self.served.lock();
         loop {

@@ -78,8 +78,8 @@ fn open(
     let db = lead.database();
     let opening = Opening(lead.epoch().0);
     let table = db.table(rows::TABLE)?;
-    if lead.memories() == Memories::Lost {
-        let lost = [RowChange::Lost(Opening(opening.0.saturating_sub(1)))];
+    if let Memories::LostBefore(epoch) = lead.memories() {
+        let lost = [RowChange::Lost(Opening(epoch.0.saturating_sub(1)))];
         db.transact(|tx| rows::apply(tx, &table, &lost))?;
     }
     lead.answer(db.log_end().lsn, Level::Disk)?;

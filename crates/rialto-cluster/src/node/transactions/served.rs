@@ -269,7 +269,12 @@ impl ServedPartition {
     }
 
     /// Commits a prepared branch, and tells when that may be answered.
-    pub fn commit_prepared(self: &Arc<ServedPartition>, id: TransactionId, rows: &[RowChange<SqlWork>], level: Level) {
+    pub fn commit_prepared(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        rows: &[RowChange<SqlWork>],
+        level: Level,
+    ) {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
         match db.commit_prepared_with(&rows::name(id), body) {
@@ -279,7 +284,12 @@ impl ServedPartition {
     }
 
     /// Aborts a prepared branch, if it is prepared, and tells when that may be answered.
-    pub fn abort_prepared(self: &Arc<ServedPartition>, id: TransactionId, rows: &[RowChange<SqlWork>], level: Level) {
+    pub fn abort_prepared(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        rows: &[RowChange<SqlWork>],
+        level: Level,
+    ) {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
         let placed = match db.abort_prepared_with(&rows::name(id), body) {

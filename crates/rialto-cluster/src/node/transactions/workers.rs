@@ -49,7 +49,11 @@ impl Workers {
                 }
             }
         };
-        std::thread::Builder::new().name("rialto-branch".to_owned()).stack_size(STACK_BYTES).spawn(serve).map(drop)
+        std::thread::Builder::new()
+            .name("rialto-branch".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(serve)
+            .map(drop)
     }
 
     /// Has the idle threads end.

@@ -211,6 +211,11 @@ impl<W: Work> Coordinator<W> {
         self.tries = Tries::First;
     }
 
+    /// The level that its client asks for, if it has changed its mind since the transaction began.
+    pub fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
     /// All actions are done: the transaction is to commit with this answer.
     ///
     /// # Panics

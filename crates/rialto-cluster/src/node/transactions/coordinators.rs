@@ -1,0 +1,190 @@
+//! [`Coordinators`]: the transactions that are coordinated on this node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+use super::work::{Answer, SqlWork};
+use crate::protocol::transactions::{
+    Body, Coordinator, CoordinatorEffect, Message, Outcome, Pace, Running, Sender, Start, TransactionId,
+};
+use crate::protocol::{NodeId, PartitionId};
+
+/// A session wants what a branch of its transaction runs to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancelled {
+    /// The branch's partition.
+    pub partition: PartitionId,
+    /// The transaction.
+    pub transaction: TransactionId,
+}
+
+/// The transactions that are coordinated on this node, in this start of it.
+pub struct Coordinators {
+    me: NodeId,
+    start: Start,
+    running: Mutex<Running>,
+    open: Mutex<HashMap<u64, Arc<Coordinated>>>,
+}
+
+/// A transaction that is coordinated here. The thread of its session waits for what its state machine says.
+pub struct Coordinated {
+    pub id: TransactionId,
+    pace: Pace,
+    pub state: Mutex<Progress>,
+    pub changed: Condvar,
+}
+
+/// How far a transaction is.
+pub struct Progress {
+    /// The state machine; none for a call, which one partition runs alone.
+    pub coordinator: Option<Coordinator<SqlWork>>,
+    /// For a call: the partition that runs it.
+    pub call: Option<PartitionId>,
+    /// The replies to the last phase, once it has ended.
+    pub replies: Option<Vec<(PartitionId, Answer)>>,
+    /// How it has ended.
+    pub ended: Option<Ended>,
+}
+
+/// How a transaction has ended, for its session.
+#[derive(Debug, Clone)]
+pub enum Ended {
+    /// As the protocol says.
+    As(Outcome<SqlWork>),
+    /// Its partition did not open it in this opening.
+    NotOpened,
+}
+
+impl Coordinators {
+    pub fn new(me: NodeId, start: Start) -> Coordinators {
+        Coordinators { me, start, running: Mutex::default(), open: Mutex::default() }
+    }
+
+    /// A new transaction. Its session makes the state machine.
+    pub fn begin(&self, pace: Pace) -> Arc<Coordinated> {
+        let number = self.running.lock().begin(pace);
+        let id = TransactionId { node: self.me, start: self.start, number };
+        let progress = Progress { coordinator: None, call: None, replies: None, ended: None };
+        let coordinated =
+            Arc::new(Coordinated { id, pace, state: Mutex::new(progress), changed: Condvar::new() });
+        self.open.lock().insert(number, coordinated.clone());
+        coordinated
+    }
+
+    /// Its session has done with a transaction.
+    pub fn end(&self, of: &Coordinated) {
+        self.running.lock().end(of.id.number);
+        self.open.lock().remove(&of.id.number);
+    }
+
+    /// The lowest number that runs.
+    pub fn low(&self) -> u64 {
+        self.running.lock().low()
+    }
+
+    /// What runs here, for partitions that may forget all else.
+    pub fn heartbeat(&self) -> Body<SqlWork> {
+        self.running.lock().heartbeat()
+    }
+
+    /// The name under which heartbeats go.
+    pub fn no_transaction(&self) -> TransactionId {
+        TransactionId { node: self.me, start: self.start, number: 0 }
+    }
+
+    /// How many transactions are open.
+    pub fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// The transaction of this name, if it is open here.
+    pub fn find(&self, id: TransactionId) -> Option<Arc<Coordinated>> {
+        if (id.node, id.start) != (self.me, self.start) {
+            return None;
+        }
+        self.open.lock().get(&id.number).cloned()
+    }
+
+    /// All open transactions.
+    pub fn all(&self) -> Vec<Arc<Coordinated>> {
+        self.open.lock().values().cloned().collect()
+    }
+}
+
+impl Coordinated {
+    /// Takes a message, and gives those that are to be sent.
+    pub fn receive(&self, message: Message<SqlWork>) -> Vec<Message<SqlWork>> {
+        let mut progress = self.state.lock();
+        let call = progress.call;
+        match (&mut progress.coordinator, call) {
+            (Some(coordinator), _) => coordinator.receive(message),
+            (None, Some(partition)) => {
+                if !matches!(message.from, Sender::Partition(from, _) if from == partition) {
+                    return Vec::new();
+                }
+                match message.body {
+                    Body::Outcome(outcome) => progress.end(Ended::As(outcome)),
+                    Body::NoBranch => progress.end(Ended::NotOpened),
+                    _ => {}
+                }
+            }
+            (None, None) => {}
+        }
+        self.take_effects(&mut progress)
+    }
+
+    /// Some time has passed.
+    pub fn tick(&self, now: Duration) -> Vec<Message<SqlWork>> {
+        let mut progress = self.state.lock();
+        if let Some(coordinator) = &mut progress.coordinator {
+            coordinator.tick(now);
+        }
+        self.take_effects(&mut progress)
+    }
+
+    /// A partition's primary is gone, or cannot be reached.
+    pub fn partition_gone(&self, partition: PartitionId) -> Vec<Message<SqlWork>> {
+        let mut progress = self.state.lock();
+        let call = progress.call;
+        match (&mut progress.coordinator, call) {
+            (Some(coordinator), _) => coordinator.connection_ended(partition),
+            (None, Some(called)) if called == partition => {
+                progress.end(Ended::As(Outcome::Unknown));
+            }
+            _ => {}
+        }
+        self.take_effects(&mut progress)
+    }
+
+    /// Keeps what the state machine says, and gives what is to be sent.
+    pub fn take_effects(&self, progress: &mut Progress) -> Vec<Message<SqlWork>> {
+        let effects = progress.coordinator.as_mut().map(Coordinator::take_effects).unwrap_or_default();
+        let mut messages = Vec::new();
+        for effect in effects {
+            match effect {
+                CoordinatorEffect::Send(message) => messages.push(message),
+                CoordinatorEffect::Rendezvous(replies) => progress.replies = Some(replies),
+                CoordinatorEffect::Done(outcome) => progress.end(Ended::As(outcome)),
+            }
+        }
+        if progress.ended.is_some() || progress.replies.is_some() {
+            self.changed.notify_all();
+        }
+        messages
+    }
+
+    /// Whether it is a call.
+    pub fn is_call(&self) -> bool {
+        self.pace == Pace::Call
+    }
+}
+
+impl Progress {
+    fn end(&mut self, how: Ended) {
+        self.ended.get_or_insert(how);
+    }
+}

@@ -1,0 +1,500 @@
+//! [`SessionTransaction`]: a transaction over the cluster's partitions, as a SQL session has it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rialto_sql::partitions::{
+    Answer as SqlAnswer, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening, PartitionNumber,
+    Reply, Request, Told, Work as SqlRequest,
+};
+use rialto_sql::{Result, SqlError};
+
+use super::cluster::Transactions;
+use super::coordinators::{Cancelled, Coordinated, Ended};
+use super::directory::Serves;
+use super::work::{Action as SqlAction, Answer, SqlWork, What, level};
+use crate::protocol::PartitionId;
+use crate::protocol::transactions::{
+    Access, Action, Address, Body, BranchRef, Coordinator, Message, Outcome, Pace, Place, Plan, Sender, Tries,
+};
+
+/// How long a statement waits for a primary of its partition.
+const PRIMARY_WITHIN: Duration = Duration::from_secs(20);
+/// The longest wait for a lock in a transaction that has branches in several partitions: two of them may wait for each other,
+/// and no partition sees both waits.
+const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(1000);
+/// The same where the session runs its statement again by itself.
+const LOCK_WAIT_OF_RETRIED: Duration = Duration::from_millis(50);
+
+/// A transaction over the cluster's partitions. Its session's thread waits in its calls.
+pub struct SessionTransaction {
+    node: Arc<Transactions>,
+    opening: SqlOpening,
+    state: Option<Arc<Coordinated>>,
+    branches: Arc<Mutex<Joined>>,
+    clears_cancellation: bool,
+    /// What the branch of a statement that is alone in its transaction does when it has given its last row.
+    then: Then,
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Waits,
+    Commits,
+}
+
+/// The branches, for a cancellation from another thread.
+#[derive(Default)]
+struct Joined {
+    branches: BTreeMap<PartitionId, Serves>,
+    coordinated: Option<Weak<Coordinated>>,
+    is_cancelled: bool,
+}
+
+struct Cancel {
+    node: Weak<Transactions>,
+    joined: Arc<Mutex<Joined>>,
+}
+
+impl CancelBranches for Cancel {
+    fn cancel(&self) {
+        let Some(node) = self.node.upgrade() else { return };
+        let mut joined = self.joined.lock();
+        joined.is_cancelled = true;
+        let Some(coordinated) = joined.coordinated.as_ref().and_then(Weak::upgrade) else { return };
+        for serves in joined.branches.values() {
+            node.cancel(serves.node, Cancelled { partition: serves.partition, transaction: coordinated.id });
+        }
+    }
+}
+
+impl SessionTransaction {
+    pub fn new(node: Arc<Transactions>, opening: SqlOpening) -> SessionTransaction {
+        SessionTransaction {
+            node,
+            opening,
+            state: None,
+            branches: Arc::default(),
+            clears_cancellation: false,
+            then: Then::Waits,
+            is_over: false,
+        }
+    }
+
+    fn action(&mut self, what: What) -> SqlAction {
+        let opening = self.opening.clone();
+        SqlAction { opening, clears_cancellation: self.clears_cancellation, what }
+    }
+
+    /// Runs a statement that is alone in its transaction, as a call.
+    fn call(&mut self, partition: PartitionId, request: Request) -> Reply {
+        let mut newer_than = None;
+        let began = Instant::now();
+        let writes = may_write(&request);
+        loop {
+            let left = PRIMARY_WITHIN.saturating_sub(began.elapsed());
+            let Some(serves) = self.node.directory().wait(partition, newer_than, left) else {
+                return failed(no_primary(partition));
+            };
+            let coordinated = self.node.coordinators().begin(Pace::Call);
+            coordinated.state.lock().call = Some(partition);
+            self.join(&coordinated, serves);
+            let body = Body::Call {
+                opening: serves.opening,
+                low: self.node.coordinators().low(),
+                request: None,
+                level: level(choices(&request).and_then(|choices| choices.durability)),
+                action: self.action(What::Request(request.clone())),
+            };
+            self.node.deliver(Message {
+                from: Sender::Coordinator(self.node.me()),
+                to: Address::Partition(partition),
+                transaction: coordinated.id,
+                body,
+            });
+            let ended = self.wait_end(&coordinated);
+            self.leave(&coordinated);
+            match ended {
+                Ended::As(Outcome::Answered(Answer::Reply(reply))) => return *reply,
+                Ended::As(Outcome::Answered(Answer::TooLarge)) => {
+                    return self.run_and_commit(partition, request);
+                }
+                Ended::NotOpened => newer_than = Some(serves.opening),
+                Ended::As(Outcome::Aborted) => return failed(retry("the partition has aborted it")),
+                Ended::As(_) if !writes => return failed(retry("its partition's primary has changed")),
+                Ended::As(_) => return failed(unknown()),
+            }
+        }
+    }
+
+    /// Runs a statement that is alone in its transaction, and whose result comes in portions.
+    fn run_and_commit(&mut self, partition: PartitionId, request: Request) -> Reply {
+        self.then = Then::Commits;
+        let replies = self.phase(vec![(partition, request)]);
+        self.after_portion(replies)
+    }
+
+    /// The last portion ends the transaction.
+    fn after_portion(&mut self, mut replies: Vec<Reply>) -> Reply {
+        let reply = replies.pop().unwrap_or_else(|| failed(retry("a reply is missing")));
+        match reply.answer {
+            Ok(SqlAnswer::More(_)) => reply,
+            Ok(_) => match self.commit_all(None) {
+                Ok(()) => reply,
+                Err(error) => failed(error),
+            },
+            Err(_) => {
+                self.give_up();
+                reply
+            }
+        }
+    }
+
+    /// Runs a phase: an action in each of these partitions.
+    fn phase(&mut self, requests: Vec<(PartitionId, Request)>) -> Vec<Reply> {
+        let count = requests.len();
+        let all_fail = |error: &SqlError| (0..count).map(|_| failed(error.clone())).collect();
+        if self.is_over {
+            return all_fail(&retry("it has ended"));
+        }
+        let partitions: Vec<PartitionId> = requests.iter().map(|(partition, _)| *partition).collect();
+        let asked =
+            requests.iter().find_map(|(_, request)| choices(request)).and_then(|choices| choices.durability);
+        if let Err(error) = self.join_all(&partitions, asked) {
+            self.give_up();
+            return all_fail(&error);
+        }
+        let bounded = self.branches.lock().branches.len() > 1;
+        let mut actions = Vec::with_capacity(count);
+        for (partition, mut request) in requests {
+            let has_bound = bounded && bound_lock_wait(&mut request, self.then);
+            let _ = has_bound;
+            let what = What::Request(request);
+            actions.push(Action { partition, action: self.action(what), place: Place::Open });
+        }
+        self.clears_cancellation = false;
+        match self.act(actions) {
+            Ok(replies) => {
+                let mut by_partition: BTreeMap<PartitionId, Answer> = replies.into_iter().collect();
+                let reply = |partition: &PartitionId| match by_partition.remove(partition) {
+                    Some(Answer::Reply(reply)) if bounded => victim(*reply),
+                    Some(Answer::Reply(reply)) => *reply,
+                    _ => failed(retry("a reply is missing")),
+                };
+                partitions.iter().map(reply).collect()
+            }
+            Err(error) => all_fail(&error),
+        }
+    }
+
+    fn join_all(
+        &mut self,
+        partitions: &[PartitionId],
+        asked: Option<rialto_sql::partitions::Level>,
+    ) -> Result<()> {
+        for partition in partitions {
+            if self.branches.lock().branches.contains_key(partition) {
+                continue;
+            }
+            let serves = self.node.directory().wait(*partition, None, PRIMARY_WITHIN);
+            let serves = serves.ok_or_else(|| no_primary(*partition))?;
+            // It writes once it has: the replies say so.
+            let of = BranchRef { partition: *partition, opening: serves.opening, access: Access::Reads };
+            match self.state.clone() {
+                None => {
+                    let coordinated = self.node.coordinators().begin(Pace::Statements);
+                    let here = self.node.directory().of_node(self.node.me());
+                    let plan = Plan {
+                        request: None,
+                        deciding: *partition,
+                        level: level(asked),
+                        pace: Pace::Statements,
+                        branches: vec![of],
+                        tries: Tries::First,
+                        local: here.iter().map(|serves| serves.partition).collect(),
+                    };
+                    let coordinator = Coordinator::new(coordinated.id, plan, self.node.now());
+                    coordinated.state.lock().coordinator = Some(coordinator);
+                    self.join(&coordinated, serves);
+                    self.state = Some(coordinated);
+                }
+                Some(coordinated) => {
+                    let mut progress = coordinated.state.lock();
+                    if progress.ended.is_some() {
+                        return Err(retry("a partition's primary has changed"));
+                    }
+                    progress.coordinator.as_mut().expect("it is no call").join(of);
+                    drop(progress);
+                    self.join(&coordinated, serves);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&self, coordinated: &Arc<Coordinated>, serves: Serves) {
+        let mut joined = self.branches.lock();
+        joined.coordinated = Some(Arc::downgrade(coordinated));
+        joined.branches.insert(serves.partition, serves);
+    }
+
+    /// Runs the actions of a phase.
+    fn act(&mut self, actions: Vec<Action<SqlWork>>) -> Result<Vec<(PartitionId, Answer)>> {
+        let coordinated = self.state.clone().expect("it has a branch");
+        let low = self.node.coordinators().low();
+        let messages = {
+            let mut progress = coordinated.state.lock();
+            if progress.ended.is_none() {
+                progress.replies = None;
+                progress.coordinator.as_mut().expect("it is no call").phase(actions, low);
+            }
+            coordinated.take_effects(&mut progress)
+        };
+        self.node.deliver_all(messages);
+        self.cancel_if_asked(&coordinated);
+        let mut progress = coordinated.state.lock();
+        loop {
+            if let Some(replies) = progress.replies.take() {
+                return Ok(replies);
+            }
+            if progress.ended.is_some() {
+                drop(progress);
+                self.is_over = true;
+                return Err(retry("a partition's primary has changed, or a branch had to be ended"));
+            }
+            coordinated.changed.wait(&mut progress);
+        }
+    }
+
+    /// A cancellation may have come before there was a branch.
+    fn cancel_if_asked(&self, coordinated: &Coordinated) {
+        let joined = self.branches.lock();
+        if joined.is_cancelled {
+            for serves in joined.branches.values() {
+                let cancelled = Cancelled { partition: serves.partition, transaction: coordinated.id };
+                self.node.cancel(serves.node, cancelled);
+            }
+        }
+    }
+
+    fn commit_all(&mut self, choices: Option<&Choices>) -> Result<()> {
+        let Some(coordinated) = self.state.clone() else { return Ok(()) };
+        let now = self.node.now();
+        let messages = {
+            let mut progress = coordinated.state.lock();
+            if progress.ended.is_none() {
+                let coordinator = progress.coordinator.as_mut().expect("it is no call");
+                if let Some(choices) = choices {
+                    coordinator.set_level(level(choices.durability));
+                }
+                coordinator.commit(Answer::Nothing, now);
+            }
+            coordinated.take_effects(&mut progress)
+        };
+        self.node.deliver_all(messages);
+        let ended = self.wait_end(&coordinated);
+        self.is_over = true;
+        match ended {
+            Ended::As(Outcome::Answered(_)) => Ok(()),
+            Ended::As(Outcome::Aborted) | Ended::NotOpened => {
+                Err(retry("a partition's primary has changed, or a partition has refused it"))
+            }
+            Ended::As(Outcome::Unknown | Outcome::TooOld) => Err(unknown()),
+        }
+    }
+
+    fn wait_end(&self, coordinated: &Coordinated) -> Ended {
+        let mut progress = coordinated.state.lock();
+        loop {
+            if let Some(ended) = &progress.ended {
+                return ended.clone();
+            }
+            coordinated.changed.wait(&mut progress);
+        }
+    }
+
+    /// Gives the transaction up, if it has not ended.
+    fn give_up(&mut self) {
+        self.is_over = true;
+        let Some(coordinated) = &self.state else { return };
+        let messages = {
+            let mut progress = coordinated.state.lock();
+            if let Some(coordinator) = &mut progress.coordinator {
+                coordinator.give_up();
+            }
+            coordinated.take_effects(&mut progress)
+        };
+        self.node.deliver_all(messages);
+    }
+
+    fn leave(&self, coordinated: &Coordinated) {
+        self.node.coordinators().end(coordinated);
+        let mut joined = self.branches.lock();
+        joined.branches.clear();
+        joined.coordinated = None;
+    }
+}
+
+impl Branches for SessionTransaction {
+    fn run(&mut self, requests: Vec<(PartitionNumber, Request)>) -> Vec<Reply> {
+        let mut requests: Vec<(PartitionId, Request)> =
+            requests.into_iter().map(|(partition, request)| (PartitionId(partition.0), request)).collect();
+        let is_alone = matches!(&requests[..], [(_, Request::Run(run))] if run.then_commit);
+        if is_alone && self.state.is_none() {
+            let (partition, request) = requests.pop().expect("there is one");
+            return vec![self.call(partition, request)];
+        }
+        let replies = self.phase(requests);
+        match self.then {
+            Then::Commits => vec![self.after_portion(replies)],
+            Then::Waits => replies,
+        }
+    }
+
+    fn canceller(&self) -> Arc<dyn CancelBranches> {
+        Arc::new(Cancel { node: Arc::downgrade(&self.node), joined: self.branches.clone() })
+    }
+
+    fn clear_cancellation(&mut self) {
+        self.branches.lock().is_cancelled = false;
+        self.clears_cancellation = true;
+    }
+
+    fn settle(&mut self, choices: &Choices) -> Result<()> {
+        if self.state.is_none() || self.is_over {
+            return Ok(());
+        }
+        let partitions: Vec<PartitionId> = self.branches.lock().branches.keys().copied().collect();
+        let what = What::Settle(level(choices.durability));
+        let actions = partitions.into_iter().map(|partition| Action {
+            partition,
+            action: self.action(what.clone()),
+            place: Place::Open,
+        });
+        let actions = actions.collect();
+        self.act(actions).map(drop)
+    }
+
+    fn commit(mut self: Box<Self>, choices: &Choices) -> Result<()> {
+        if self.is_over {
+            return Err(retry("it has ended"));
+        }
+        self.commit_all(Some(choices))
+    }
+
+    fn abort(mut self: Box<Self>, choices: &Choices) -> Result<()> {
+        // What cannot be read any more was told to no client as durable.
+        let _ = self.settle(choices);
+        self.give_up();
+        Ok(())
+    }
+}
+
+impl Drop for SessionTransaction {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.give_up();
+        }
+        if let Some(coordinated) = self.state.take() {
+            self.leave(&coordinated);
+        }
+    }
+}
+
+fn choices(request: &Request) -> Option<&Choices> {
+    match request {
+        Request::Run(run) => Some(&run.choices),
+        Request::Fetch | Request::Close => None,
+    }
+}
+
+/// Whether a request may leave something, as far as its text tells.
+fn may_write(request: &Request) -> bool {
+    let Request::Run(run) = request else { return false };
+    match &run.work {
+        SqlRequest::Statement(statement) => {
+            let text = statement.text.trim_start();
+            !text.get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select"))
+        }
+        SqlRequest::Definition(_) => false,
+        SqlRequest::Insert(_) | SqlRequest::TakeMisplaced(_) | SqlRequest::RollbackTo(_) => true,
+    }
+}
+
+fn bound_lock_wait(request: &mut Request, then: Then) -> bool {
+    let Request::Run(run) = request else { return false };
+    let bound = match then {
+        Then::Commits => LOCK_WAIT_OF_RETRIED,
+        Then::Waits => LOCK_WAIT_OVER_PARTITIONS,
+    };
+    let bound = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+    let is_longer = run.choices.lock_timeout_us > bound;
+    run.choices.lock_timeout_us = run.choices.lock_timeout_us.min(bound);
+    is_longer
+}
+
+/// A wait for a lock that was ended in a transaction over several partitions counts as a deadlock: its session, or its
+/// client, tries again.
+fn victim(mut reply: Reply) -> Reply {
+    if let Err(told) = &mut reply.answer
+        && told.sqlstate == LOCK_NOT_AVAILABLE
+    {
+        told.sqlstate = "40P01".to_owned();
+        told.hint = Some(
+            "Two transactions over several partitions may have waited for each other. Run the transaction again.".to_owned(),
+        );
+        told.cause = Cause::Deadlock;
+    }
+    reply
+}
+
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+fn failed(error: SqlError) -> Reply {
+    Reply { answer: Err(Told::from(&error)), has_written: false }
+}
+
+fn told(sqlstate: &str, message: String, hint: &str, cause: Cause) -> SqlError {
+    SqlError::from(Told {
+        sqlstate: sqlstate.to_owned(),
+        message,
+        detail: None,
+        hint: Some(hint.to_owned()),
+        position: None,
+        table: None,
+        column: None,
+        constraint: None,
+        context: None,
+        row: None,
+        cause,
+    })
+}
+
+fn no_primary(partition: PartitionId) -> SqlError {
+    let message = format!("{partition} is not served by any node at the moment");
+    told(
+        "57P03",
+        message,
+        "Try again later; `rialto cluster status` shows the partition's replicas.",
+        Cause::None,
+    )
+}
+
+fn retry(why: &str) -> SqlError {
+    let message = format!("the transaction over partitions has no effect: {why}");
+    told("40001", message, "Run the transaction again.", Cause::Deadlock)
+}
+
+fn unknown() -> SqlError {
+    let message =
+        "whether the transaction has committed is not known: its deciding partition's primary has gone";
+    told(
+        "08007",
+        message.to_owned(),
+        "Look for the transaction's effects before you run it again.",
+        Cause::OutcomeUnknown,
+    )
+}

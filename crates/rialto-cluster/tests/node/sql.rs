@@ -1,0 +1,171 @@
+//! SQL sessions over real nodes: transactions over partitions, and what failovers leave of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use rialto_sql::parse::READING_ROOM_BYTES;
+use rialto_sql::room::Room;
+use rialto_sql::run::Collected;
+use rialto_sql::values::text;
+use rialto_sql::{Session, SqlError, SqlType};
+
+use crate::cluster::{Cluster, soon};
+
+/// A session at a node.
+pub fn session(cluster: &Cluster, node: usize) -> Session {
+    let partitions = cluster.node(node).transactions().partitions();
+    Session::over_partitions(partitions, "ann", "bank", Room::new(READING_ROOM_BYTES))
+}
+
+/// Runs one statement. Gives its rows as text.
+pub fn try_run(session: &mut Session, sql: &str) -> Result<Vec<Vec<String>>, SqlError> {
+    let answer = (|| {
+        let mut rows = Collected::default();
+        let read = session.read(sql)?;
+        let ready = session.prepare_read(sql, read)?;
+        session.announce_end();
+        session.execute_ready(&ready, &mut rows)?;
+        session.finish()?;
+        let types: Vec<SqlType> = ready.prepared.row_columns().iter().map(|column| column.sql_type).collect();
+        let print = |(value, sql_type): (&rialto::row::Value, SqlType)| {
+            let mut out = Vec::new();
+            match text::write(value, sql_type, &mut out) {
+                Some(()) => String::from_utf8(out).unwrap(),
+                None => "NULL".to_owned(),
+            }
+        };
+        Ok(rows.0.iter().map(|row| row.iter().zip(types.clone()).map(print).collect()).collect())
+    })();
+    answer.map_err(|error| session.fail(&error).err().unwrap_or(error))
+}
+
+pub fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
+    try_run(session, sql)
+        .unwrap_or_else(|error| panic!("{sql}\n{} {error} {:?}", error.sqlstate.code(), error.hint))
+}
+
+fn value(session: &mut Session, sql: &str) -> String {
+    let rows = run(session, sql);
+    assert!(rows.len() == 1 && rows[0].len() == 1, "{sql}: {rows:?}");
+    rows[0][0].clone()
+}
+
+fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
+    (0..partitions).for_each(|partition| cluster.in_sync(partition, replicas));
+}
+
+const ACCOUNTS: i64 = 40;
+
+fn bank(session: &mut Session) {
+    run(session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
+    run(session, &format!("INSERT INTO accounts SELECT i, 100 FROM generate_series(1, {ACCOUNTS}) AS i"));
+}
+
+fn total(session: &mut Session) -> i64 {
+    run(session, "SELECT balance FROM accounts").iter().map(|row| row[0].parse::<i64>().unwrap()).sum()
+}
+
+/// Moves an amount between two accounts, in one transaction. Whether it has taken effect.
+fn transfer(session: &mut Session, from: i64, to: i64, amount: i64) -> Result<(), SqlError> {
+    let statements = [
+        "BEGIN".to_owned(),
+        format!("UPDATE accounts SET balance = balance - {amount} WHERE id = {from}"),
+        format!("UPDATE accounts SET balance = balance + {amount} WHERE id = {to}"),
+        "COMMIT".to_owned(),
+    ];
+    for statement in &statements {
+        if let Err(error) = try_run(session, statement) {
+            let _ = try_run(session, "ROLLBACK");
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn statements_run_through_any_node() {
+    let cluster = Cluster::new("sql", 3, 6, 2);
+    ready(&cluster, 6, 2);
+    let mut first = session(&cluster, 0);
+    bank(&mut first);
+    for node in 0..3 {
+        let mut session = session(&cluster, node);
+        assert_eq!(value(&mut session, "SELECT count(*) FROM accounts"), ACCOUNTS.to_string());
+        for id in 1..=ACCOUNTS {
+            assert_eq!(value(&mut session, &format!("SELECT balance FROM accounts WHERE id = {id}")), "100");
+        }
+        let ids = run(&mut session, "SELECT id FROM accounts ORDER BY id DESC LIMIT 3");
+        assert_eq!(ids, [["40"], ["39"], ["38"]]);
+    }
+    let mut last = session(&cluster, 2);
+    for (from, to) in [(1, 2), (3, 17), (40, 1), (5, 6)] {
+        transfer(&mut last, from, to, 7).unwrap();
+    }
+    assert_eq!(total(&mut first), 100 * ACCOUNTS);
+    assert_eq!(value(&mut first, "SELECT balance FROM accounts WHERE id = 3"), "93");
+    run(&mut first, "BEGIN");
+    run(&mut first, "UPDATE accounts SET balance = 0");
+    assert_eq!(total(&mut first), 0);
+    run(&mut first, "ROLLBACK");
+    assert_eq!(total(&mut first), 100 * ACCOUNTS);
+    // Nothing is left over.
+    soon("all transactions are forgotten", || {
+        (0..3).all(|node| {
+            let unfinished = cluster.node(node).transactions().unfinished();
+            unfinished.iter().all(|partition| partition.transactions == 0 && partition.prepared == 0)
+        })
+    });
+}
+
+/// Money stays while transfers run, primaries change, and nodes end and start.
+#[test]
+fn transfers_are_atomic_over_failovers() {
+    let mut cluster = Cluster::new("transfers", 3, 3, 2);
+    ready(&cluster, 3, 2);
+    let mut checker = session(&cluster, 0);
+    bank(&mut checker);
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            // Node 0 stays, so its sessions do.
+            let mut session = session(&cluster, 0);
+            let (stop, done) = (stop.clone(), done.clone());
+            std::thread::spawn(move || {
+                let mut random = rialto::io::Random::new(client);
+                while !stop.load(Ordering::Relaxed) {
+                    let from = 1 + random.below(ACCOUNTS as u64) as i64;
+                    let to = 1 + random.below(ACCOUNTS as u64) as i64;
+                    if from != to && transfer(&mut session, from, to, 1).is_ok() {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let progress = |what: &str| {
+        let before = done.load(Ordering::Relaxed);
+        soon(what, || done.load(Ordering::Relaxed) > before + 20);
+    };
+    progress("transfers run");
+    for node in [1, 2] {
+        cluster.stop(node);
+        progress("transfers run without a node");
+        cluster.start(node);
+        ready(&cluster, 3, 2);
+        progress("transfers run with the node again");
+    }
+    cluster.switch_over(0, 1);
+    progress("transfers run after a planned change");
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(total(&mut checker), 100 * ACCOUNTS);
+    soon("nothing is in doubt", || {
+        (0..3).all(|node| {
+            let unfinished = cluster.node(node).transactions().unfinished();
+            unfinished.iter().all(|partition| partition.prepared == 0)
+        })
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(total(&mut checker), 100 * ACCOUNTS);
+}
