@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rialto::Database;
+use rialto_sql::partitions::Partitions;
 use tokio::signal::unix::{SignalKind, signal};
 
 use connection::Stream;
@@ -174,6 +175,18 @@ pub struct Server {
 impl Server {
     /// Opens the sockets. Call it in the runtime that will serve.
     pub async fn bind(database: Database, options: &ServeOptions) -> Result<Server, ServeError> {
+        Server::bind_shared(Shared::with(database, options), options).await
+    }
+
+    /// As [`Server::bind`], for sessions over partitions. The server's end leaves the partitions as they are.
+    pub async fn bind_over_partitions(
+        partitions: Arc<dyn Partitions>,
+        options: &ServeOptions,
+    ) -> Result<Server, ServeError> {
+        Server::bind_shared(Shared::over_partitions(partitions, options), options).await
+    }
+
+    async fn bind_shared(shared: Arc<Shared>, options: &ServeOptions) -> Result<Server, ServeError> {
         let connections = options.max_connections;
         let are_possible = (1..=rialto::Options::TRANSACTIONS_MAX).contains(&connections);
         if connections > 0 {
@@ -198,8 +211,9 @@ impl Server {
         }
         // A process that finds the directory in use names the address.
         let socket = listeners.unix.as_ref().map(|(_, file)| file.path().display().to_string());
-        database.announce(&tcp.map_or_else(|| socket.unwrap_or_default(), |address| address.to_string()));
-        let shared = Shared::with(database, options);
+        shared
+            .database
+            .announce(&tcp.map_or_else(|| socket.unwrap_or_default(), |address| address.to_string()));
         let (drain_timeout, data_label) = (options.drain_timeout, options.data_label.clone());
         Ok(Server { listeners, shared, tcp, drain_timeout, data_label })
     }
@@ -259,10 +273,16 @@ impl Server {
         let database = shared.database.clone();
         let stopped = database.stopped();
         watch.abort();
-        tracing::info!("syncing and closing the database");
-        let closed = tokio::task::block_in_place(|| database.sync().and(database.close()));
+        let closed = match shared.closes_database() {
+            true => {
+                tracing::info!("syncing and closing the database");
+                tokio::task::block_in_place(|| database.sync().and(database.close()))
+            }
+            false => Ok(()),
+        };
         match &closed {
-            Ok(()) => events::shutdown!("the database is closed"),
+            Ok(()) if shared.closes_database() => events::shutdown!("the database is closed"),
+            Ok(()) => events::shutdown!("the server has ended"),
             Err(error) => tracing::error!(cause = &*error.to_string(), "closing the database failed"),
         }
         match stopped {

@@ -12,8 +12,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rialto::{Database, Error};
 use rialto_sql::parse::READING_ROOM_BYTES;
+use rialto_sql::partitions::Partitions;
 use rialto_sql::room::Room;
-use rialto_sql::{Cancel, SqlError, SqlState};
+use rialto_sql::{Cancel, Session, SqlError, SqlState};
 use tokio::sync::Notify;
 
 use crate::ServeOptions;
@@ -44,6 +45,8 @@ pub(crate) enum Phase {
 /// What all connections share.
 pub struct Shared {
     pub(crate) database: Database,
+    /// The partitions over which sessions run; `None` if they run on the database.
+    partitions: Option<Arc<dyn Partitions>>,
     /// The memory for the statements that its sessions are reading.
     pub(crate) reading_room: Arc<Room>,
     /// The memory for the messages that its connections are receiving, and for the text behind a COPY in a query
@@ -81,8 +84,22 @@ impl Shared {
 
     /// For a server of this database, with the bounds of these options.
     pub fn with(database: Database, options: &ServeOptions) -> Arc<Shared> {
+        Shared::serving(database, None, options)
+    }
+
+    /// For a server of sessions over these partitions, with the bounds of these options. Its database is their catalog.
+    pub fn over_partitions(partitions: Arc<dyn Partitions>, options: &ServeOptions) -> Arc<Shared> {
+        Shared::serving(partitions.catalog(), Some(partitions), options)
+    }
+
+    fn serving(
+        database: Database,
+        partitions: Option<Arc<dyn Partitions>>,
+        options: &ServeOptions,
+    ) -> Arc<Shared> {
         Arc::new(Shared {
             database,
+            partitions,
             reading_room: Room::new(READING_ROOM_BYTES),
             message_room: Room::new(MESSAGE_ROOM_BYTES),
             connections_max: options.max_connections,
@@ -95,6 +112,20 @@ impl Shared {
             failure: OnceLock::new(),
             suspected: Notify::new(),
         })
+    }
+
+    /// A new session, for this user and database name.
+    pub(crate) fn session(&self, user: &str, name: &str) -> Session {
+        let room = self.reading_room.clone();
+        match &self.partitions {
+            None => Session::beside_others(self.database.clone(), user, name, room),
+            Some(partitions) => Session::over_partitions(partitions.clone(), user, name, room),
+        }
+    }
+
+    /// Whether the server's end closes the database. Partitions are closed by the node that has them.
+    pub(crate) fn closes_database(&self) -> bool {
+        self.partitions.is_none()
     }
 
     fn connections(&self) -> MutexGuard<'_, HashMap<u32, Registered>> {

@@ -123,8 +123,7 @@ fn session(
         |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
     let user = find("user").unwrap_or("rialto");
     let name = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
-    let mut session =
-        Session::beside_others(shared.database.clone(), user, name, shared.reading_room.clone());
+    let mut session = shared.session(user, name);
     let (mut unknown, mut warning) = (Vec::new(), None);
     for (name, value) in parameters {
         match name.as_str() {

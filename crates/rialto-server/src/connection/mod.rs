@@ -300,6 +300,8 @@ impl<S: Stream> Connection<S> {
 
     /// Handles [`RUN_UNNAMED`].
     fn run_unnamed(&mut self) -> io::Result<()> {
+        // The Sync has come.
+        self.session.announce_end();
         let done = self.describe_portal("").and_then(|()| self.execute_portal("", 0));
         if let Err(error) = done {
             self.fail_pipeline(error);
@@ -443,7 +445,7 @@ impl<S: Stream> Connection<S> {
         let settle = match self.session.status() {
             TransactionStatus::Idle => {
                 self.unsettled.from.get_or_insert(self.out.len());
-                Some(self.session.durability())
+                (!self.session.gives_settled_rows()).then(|| self.session.durability())
             }
             TransactionStatus::Block | TransactionStatus::Failed => None,
         };

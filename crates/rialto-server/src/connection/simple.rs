@@ -129,8 +129,11 @@ impl<S: Stream> Connection<S> {
             begin_copy_in(&mut self.out, &copy);
             return Ok(Some(CopyState::simple(copy)));
         }
-        let (tag, _) =
-            self.execute(RowForm::SIMPLE, None, |session, sink| session.execute_ready(&ready, sink))?;
+        let (tag, _) = self.execute(RowForm::SIMPLE, None, |session, sink| {
+            // A statement that others follow is not alone in its string.
+            session.announce_end();
+            session.execute_ready(&ready, sink)
+        })?;
         if ready.prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

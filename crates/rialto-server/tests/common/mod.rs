@@ -13,6 +13,7 @@ use std::time::Duration;
 use rialto::io::{Disk, MemoryDisk};
 use rialto::{Database, Options};
 use rialto_server::{ServeOptions, Server};
+use rialto_sql::partitions::Partitions;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -49,6 +50,20 @@ impl TestServer {
         let options = ServeOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..serve };
         let server =
             runtime.block_on(Server::bind(database.clone(), &options)).expect("a free port is there");
+        TestServer::run(server, database, runtime)
+    }
+
+    /// A server of sessions over partitions.
+    pub fn over_partitions(partitions: Arc<dyn Partitions>) -> TestServer {
+        let runtime = rialto_server::runtime().expect("a runtime starts");
+        let options =
+            ServeOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServeOptions::default() };
+        let database = partitions.catalog();
+        let server = runtime.block_on(Server::bind_over_partitions(partitions, &options));
+        TestServer::run(server.expect("a free port is there"), database, runtime)
+    }
+
+    fn run(server: Server, database: Database, runtime: Runtime) -> TestServer {
         let address = server.tcp().expect("it listens on TCP");
         let (stop, stopped) = oneshot::channel();
         let ended = runtime.spawn(server.run(async {

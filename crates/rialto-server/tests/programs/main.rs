@@ -4,6 +4,8 @@
 mod common;
 mod copies_beside_postgres;
 mod docs_beside_postgres;
+#[path = "../../../rialto-sql/tests/common/in_process.rs"]
+mod in_process;
 mod pgbench;
 mod postgres;
 mod psql;

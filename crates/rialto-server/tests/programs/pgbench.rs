@@ -2,6 +2,7 @@
 //! balance.
 
 use crate::common::{TestServer, has, texts};
+use crate::in_process::{InProcess, new_database};
 
 fn pgbench(server: &TestServer, arguments: &[&str]) -> String {
     let output = server.program("pgbench").args(arguments).output().expect("pgbench runs");
@@ -102,4 +103,27 @@ fn loads_on_the_server_side_and_keeps_the_books() {
     }
     check_books(&server);
     assert_eq!(number(&server, "select count(*) from pgbench_history"), 3 * 8 * 20);
+}
+
+/// Over two partitions: the accounts are loaded into one of them, and the primary key spreads them.
+#[test]
+fn loads_and_keeps_the_books_over_partitions() {
+    if !has("pgbench") || !has("psql") {
+        return;
+    }
+    let partitions = InProcess::of((0..2).map(|_| new_database(256 << 20)).collect());
+    let server = TestServer::over_partitions(partitions.clone());
+    pgbench(&server, &["-i", "-s", "1", "-q"]);
+    check_load(&server, 1);
+    for database in partitions.databases() {
+        let accounts = database.table("pgbench_accounts").unwrap();
+        assert!(database.read(|tx| tx.count(&accounts)).unwrap() > 40_000);
+    }
+    for mode in ["prepared", "extended", "simple"] {
+        pgbench(&server, &["-n", "-M", mode, "-b", "tpcb-like", "-c", "4", "-j", "2", "-t", "20"]);
+        pgbench(&server, &["-n", "-M", mode, "-b", "select-only", "-c", "4", "-j", "2", "-t", "50"]);
+    }
+    check_books(&server);
+    assert_eq!(number(&server, "select count(*) from pgbench_history"), 3 * 4 * 20);
+    server.wait().unwrap();
 }

@@ -10,9 +10,12 @@ mod copy_formats;
 mod done_for_good;
 mod error_fields;
 mod fuzz;
+#[path = "../../../rialto-sql/tests/common/in_process.rs"]
+mod in_process;
 mod messages;
 mod never_durable;
 mod parameters;
+mod partitions;
 mod pieces;
 mod portals;
 #[path = "../../../rialto/tests/common/seeds.rs"]

@@ -114,6 +114,9 @@ pub struct Run {
     pub now: i64,
     /// The session's savepoints before this request.
     pub savepoints: Savepoints,
+    /// Whether rows may go to the client before the transaction has ended. Then a reply has only rows that were read
+    /// from what is durable at the level of [`Run::choices`] (I3).
+    pub settle: bool,
     /// Whether this is the only request of its transaction, which is to be committed at once: see
     /// [`Branches::run`](super::Branches::run).
     pub then_commit: bool,

@@ -26,15 +26,17 @@ pub(crate) struct Header {
     pub(crate) choices: Choices,
     pub(crate) now: i64,
     pub(crate) savepoints: Savepoints,
+    /// Whether the client may be told of rows before the transaction has ended.
+    pub(crate) settle: bool,
     /// Whether the statement is alone in its transaction, and nothing follows it there.
     pub(crate) is_last: bool,
 }
 
 impl Header {
     fn request(&self, work: Work, then_commit: bool) -> Request {
-        let Header { choices, now, savepoints, .. } = self;
-        let (choices, now, savepoints) = (choices.clone(), *now, *savepoints);
-        Request::Run(Box::new(Run { choices, now, savepoints, then_commit, work }))
+        let Header { choices, now, savepoints, settle, .. } = self;
+        let (choices, now, savepoints, settle) = (choices.clone(), *now, *savepoints, *settle);
+        Request::Run(Box::new(Run { choices, now, savepoints, settle, then_commit, work }))
     }
 }
 
@@ -49,6 +51,8 @@ pub(crate) struct Over {
     known: KnownTables,
     /// The tables as the open transaction has defined them.
     scratch: Option<Scratch>,
+    /// Whether an error has ended the branches of the open block.
+    pub(crate) has_lost_branches: bool,
     /// Whether the session's owner has said that nothing follows the next statement in its block.
     pub(crate) next_is_last: bool,
 }
@@ -63,6 +67,7 @@ impl Over {
             open: Vec::new(),
             known: KnownTables::default(),
             scratch: None,
+            has_lost_branches: false,
             next_is_last: false,
         }
     }
@@ -171,7 +176,10 @@ impl Over {
 
     pub(crate) fn abort(&mut self, choices: &Choices) -> Result<()> {
         match self.take() {
-            Some(branches) => branches.abort(choices),
+            Some(branches) => {
+                self.has_lost_branches = true;
+                branches.abort(choices)
+            }
             None => Ok(()),
         }
     }

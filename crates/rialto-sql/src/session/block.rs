@@ -42,6 +42,7 @@ impl Session {
     #[inline]
     pub fn finish(&mut self) -> Result<()> {
         self.stop_time();
+        self.forget_announced_end();
         if self.block != Block::Implicit {
             return Ok(());
         }
@@ -54,6 +55,7 @@ impl Session {
     pub fn fail(&mut self, error: &SqlError) -> Result<()> {
         self.cancel.end_running();
         self.stop_time();
+        self.forget_announced_end();
         match self.block {
             Block::None => Ok(()),
             Block::Implicit => self.roll_back(),
@@ -224,6 +226,9 @@ impl Session {
         self.failed = false;
         self.defined = false;
         self.savepoints.clear();
+        if let Some(over) = &mut self.over {
+            over.has_lost_branches = false;
+        }
     }
 
     pub(super) fn savepoint(&mut self, name: &Name) -> Result<Tag> {

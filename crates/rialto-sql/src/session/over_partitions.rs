@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rialto::row::{Schema, Value};
-use rialto::{Error, TxOptions};
+use rialto::{Error, TxOptions, fault_injection};
 
 use super::block::Block;
 use super::execute::{Given, is_stale, tell_lines};
@@ -79,11 +79,29 @@ impl Session {
 
     /// Says that the next statement is the last one of its implicit block, because nothing follows it in its query
     /// string, or its Sync has come already. Then a session over partitions can have it committed in the message that
-    /// brings it. Without this, it waits for [`Session::finish`]. In a session of one database nothing changes.
+    /// brings it. Without this, it waits for [`Session::finish`]. In a session of one database nothing changes. It is
+    /// in force until the next statement has run, or [`Session::finish`] or [`Session::fail`] was called.
     #[inline]
     pub fn announce_end(&mut self) {
         if let Some(over) = &mut self.over {
             over.next_is_last = true;
+        }
+    }
+
+    /// Whether rows that the session gives were read from what is durable, as far as the client is to be told of them
+    /// before their transaction has ended. Otherwise the caller makes sure of that before it sends them (I3).
+    #[inline]
+    pub fn gives_settled_rows(&self) -> bool {
+        self.over.is_some()
+    }
+
+    /// Takes back what [`Session::announce_end`] has said.
+    #[inline]
+    pub(super) fn forget_announced_end(&mut self) {
+        if let Some(over) = &mut self.over
+            && !fault_injection::is_on("announced-end-stays")
+        {
+            over.next_is_last = false;
         }
     }
 
@@ -103,7 +121,9 @@ impl Session {
             None => Savepoints::default(),
         };
         let is_last = over.next_is_last && self.is_alone() && !over.is_open();
-        Header { choices: self.branch_choices(), now: self.now, savepoints, is_last }
+        // In an explicit block the client is told at its end that what it has read is durable.
+        let settle = self.block != Block::Explicit;
+        Header { choices: self.branch_choices(), now: self.now, savepoints, settle, is_last }
     }
 
     /// The header, in a transaction over partitions that has changed definitions.
@@ -131,7 +151,7 @@ impl Session {
     }
 
     pub(super) fn roll_back_over(&mut self, savepoint: u64) -> Result<()> {
-        if !self.over().is_open() && self.failed {
+        if self.over().has_lost_branches {
             let message = "the transaction was ended by the error: it can only be rolled back as a whole";
             return Err(SqlError::new(SqlState::InFailedTransaction, message));
         }
@@ -194,6 +214,7 @@ impl Session {
         let is_alone = self.block != Block::Explicit && self.statements == 0 && !self.defined;
         if is_alone {
             self.abort_over()?;
+            self.over().has_lost_branches = false;
         }
         if !is_alone || since.elapsed() > CATALOG_LAG_MAX {
             let message = "the definition of a table has changed while the transaction ran";
@@ -217,6 +238,7 @@ impl Session {
                 break;
             }
             self.abort_over()?;
+            self.over().has_lost_branches = false;
             self.defined = false;
             self.cancel.check()?;
             thread::sleep(Duration::from_micros(50 << run.min(10)));
@@ -528,7 +550,8 @@ fn select(
     if bound.counts {
         return count(over, sent, bound, &partitions, known, sink);
     }
-    let take = window.skip.saturating_add(window.take);
+    let skip = if fault_injection::is_on("offset-in-each-partition") { 0 } else { window.skip };
+    let take = skip.saturating_add(window.take);
     let take = (take < u64::MAX).then_some(take);
     if window.take == 0 {
         // The answer depends on the definition only.
@@ -618,6 +641,7 @@ fn change(
         }
     };
     let header = Header { is_last: sent.header.is_last && others.is_empty(), ..sent.header.clone() };
+    let others = if fault_injection::is_on("replicas-are-left-out") { Vec::new() } else { others };
     let mut rows = Vec::new();
     let gathered = Gathered::of(over, &header, (&first, &statement), Wanted::InTurn, |values| {
         sent.context.cancel.check()?;

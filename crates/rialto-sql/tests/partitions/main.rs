@@ -7,6 +7,7 @@ mod seeds;
 
 mod costs;
 mod definitions;
+mod lagging;
 mod random;
 mod rows;
 mod transactions;

@@ -335,7 +335,7 @@ fn once(seed: u64) -> u64 {
 #[test]
 fn random_statements_give_what_one_database_gives() {
     let mut statements = 0;
-    let (seeds, _) = for_a_while(|seed| statements += once(seed));
+    let (_, seeds) = for_a_while(|seed| statements += once(seed));
     println!("tally: sql_over_partitions, {seeds} seeds, {statements} statements");
 }
 
@@ -360,8 +360,11 @@ fn the_examples_of_the_sql_page_give_what_one_database_gives() {
     for count in [1, 2, 4] {
         let partitions = InProcess::new(count);
         let (mut over, mut one) = (partitions.session(), Session::new(new_database(64 << 20), "ann", "bank"));
-        let mut refused = Vec::new();
+        let (mut refused, mut missing) = (Vec::new(), Vec::new());
         for sql in examples() {
+            if missing.iter().any(|name: &String| sql.contains(&**name)) {
+                continue;
+            }
             let mut both = [&mut over, &mut one].map(|session| {
                 let is_copy = session.prepare(&sql, &[]).ok().and_then(|prepared| prepared.copy());
                 match is_copy {
@@ -375,16 +378,30 @@ fn the_examples_of_the_sql_page_give_what_one_database_gives() {
                 && ["0A000", "42P16"].contains(&error.sqlstate.code())
             {
                 refused.push(format!("{sql}: {error}"));
+                if sql.to_lowercase().starts_with("create table") {
+                    let name = sql.split_whitespace().nth(2).unwrap().trim_end_matches('(').to_owned();
+                    run(&mut one, &format!("drop table {name}"));
+                    missing.push(name);
+                }
                 continue;
             }
             let is_ordered = sql.contains("order by");
-            for answer in &mut both {
-                if let (Ok((rows, _)), false) = (answer, is_ordered) {
+            for (rows, _) in both.iter_mut().flatten() {
+                // The time of the run.
+                for cell in rows
+                    .iter_mut()
+                    .flatten()
+                    .filter(|cell| (20..=26).contains(&cell.len()) && cell.contains(' '))
+                {
+                    cell.clear();
+                }
+                if !is_ordered {
                     rows.sort();
                 }
             }
-            let tells_the_time =
-                ["current_", "now", "localtime", "timestamp"].iter().any(|word| sql.contains(word));
+            let tells_the_time = ["current_", "now", "localtime", "timestamp", "raise_stalls"]
+                .iter()
+                .any(|word| sql.contains(word));
             let [found, expected] =
                 both.map(|answer| answer.map_err(|error| (error.sqlstate, error.message)));
             if !tells_the_time {

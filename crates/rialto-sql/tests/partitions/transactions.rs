@@ -141,6 +141,31 @@ fn a_request_and_a_time_limit_end_a_wait_in_a_branch() {
     assert_eq!(tag(&mut session, "update t set v = 1 where id = 1"), "UPDATE 1");
 }
 
+/// What was announced for a statement that did not run is not in force for a later one.
+#[test]
+fn a_pipeline_is_committed_whole_although_an_earlier_end_was_announced() {
+    let (partitions, mut session) = with_table(2, 10);
+    let execute = |session: &mut rialto_sql::Session, sql: &str| {
+        let prepared = session.prepare(sql, &[])?;
+        session.execute(&prepared, &[], &mut rialto_sql::run::Collected::default())
+    };
+    session.announce_end();
+    let told = session.prepare("select nonsense from t", &[]).map(drop).unwrap_err();
+    session.fail(&told).unwrap();
+    session.announce_end();
+    session.finish().unwrap();
+    execute(&mut session, "delete from t where id = 1").unwrap();
+    let told = execute(&mut session, "insert into t values (2, 0, 'x')").unwrap_err();
+    session.fail(&told).unwrap();
+    assert_eq!(counts(&partitions, "t").iter().sum::<u64>(), 10);
+    // Both are committed at the end.
+    execute(&mut session, "delete from t where id = 1").unwrap();
+    execute(&mut session, "delete from t where id = 2").unwrap();
+    assert!(session.is_in_implicit_block());
+    session.finish().unwrap();
+    assert_eq!(counts(&partitions, "t").iter().sum::<u64>(), 8);
+}
+
 /// A victim that is alone in its transaction runs again.
 #[test]
 fn a_victim_is_retried_if_its_statement_stands_alone() {
