@@ -11,7 +11,8 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init, make_table,
+    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init,
+    make_table,
 };
 use rialto_cluster::protocol::replication::ReplicationOptions;
 use rialto_cluster::protocol::{NodeId, PartitionId};

@@ -37,10 +37,31 @@ pub struct Opening {
 /// How durable a commit is, as the session's client knows the levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
-    /// [`Durability::Memory`].
+    /// Level 1: [`Durability::Memory`].
     Memory,
-    /// [`Durability::Disk`].
+    /// Level 2: in the memory of every standby, too. The nodes of a cluster see to it. One database has no standbys, so its
+    /// disk counts.
+    Standby,
+    /// Level 3: [`Durability::Disk`].
     Disk,
+}
+
+impl Level {
+    /// The level of a branch in its database, whose node waits for the standbys.
+    pub fn of_branch(self) -> Durability {
+        match self {
+            Level::Memory | Level::Standby => Durability::Memory,
+            Level::Disk => Durability::Disk,
+        }
+    }
+
+    /// The level of a session that has one database.
+    pub fn of_database(self) -> Durability {
+        match self {
+            Level::Memory => Durability::Memory,
+            Level::Standby | Level::Disk => Durability::Disk,
+        }
+    }
 }
 
 /// The choices of a transaction that its settings make. Times are in microseconds.
@@ -63,13 +84,10 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Choices {
-    /// The choices of these options.
-    pub fn of(options: &TxOptions) -> Choices {
+    /// The choices of these options, at this level.
+    pub fn of(options: &TxOptions, durability: Option<Level>) -> Choices {
         Choices {
-            durability: options.durability.map(|durability| match durability {
-                Durability::Memory => Level::Memory,
-                Durability::Disk => Level::Disk,
-            }),
+            durability,
             lock_timeout_us: options.lock_timeout.map_or(u64::MAX, micros),
             commit_stall_us: options.commit_stall.map(micros),
             willing_to_wait_us: options.willing_to_wait.map(micros),
@@ -80,10 +98,7 @@ impl Choices {
     /// The options of a branch. `alone` says that its transaction has no other branch, now or later.
     pub fn options(&self, alone: bool) -> TxOptions {
         TxOptions {
-            durability: self.durability.map(|level| match level {
-                Level::Memory => Durability::Memory,
-                Level::Disk => Durability::Disk,
-            }),
+            durability: self.durability.map(Level::of_branch),
             lock_timeout: Some(Duration::from_micros(self.lock_timeout_us)),
             commit_stall: self.commit_stall_us.map(Duration::from_micros),
             willing_to_wait: self.willing_to_wait_us.map(Duration::from_micros),

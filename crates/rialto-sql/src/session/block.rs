@@ -9,6 +9,7 @@ use super::settings::Settings;
 use super::{Session, Tag};
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name};
+use crate::partitions::Level;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
@@ -128,7 +129,7 @@ impl Session {
     pub(super) fn choices(&self) -> TxOptions {
         let settings = self.settings.current();
         TxOptions {
-            durability: settings.durability,
+            durability: settings.durability.map(Level::of_database),
             commit_stall: settings.commit_stall,
             willing_to_wait: settings.willing_to_wait,
             lock_timeout: Some(settings.lock_timeout),
@@ -151,7 +152,7 @@ impl Session {
             choices.lock_timeout = Some(before.lock_timeout);
         }
         if fault_injection::is_on("reset-keeps-the-level") {
-            choices.durability = choices.durability.or(before.durability);
+            choices.durability = choices.durability.or(before.durability.map(Level::of_database));
         }
         if let Some(tx) = &mut self.tx {
             tx.choose(&choices)?;

@@ -36,6 +36,7 @@ use crate::bind::Facts;
 use crate::cancel::Cancel;
 use crate::error::{Result, Severity, SqlError};
 use crate::parse::{Access, Lifted, Name, READING_ROOM_BYTES, SetValue, Statement};
+use crate::partitions::Level;
 use crate::partitions::Over;
 use crate::prepared::Prepared;
 use crate::room::Room;
@@ -243,7 +244,7 @@ impl Session {
     /// The durability of commits, and of what was read before the client is told of it; `None` for the database's own.
     #[inline]
     pub fn durability(&self) -> Option<Durability> {
-        self.settings.current().durability
+        self.settings.current().durability.map(Level::of_database)
     }
 
     /// Outside of a block: waits until what the open transaction has read is durable, for a caller that tells the

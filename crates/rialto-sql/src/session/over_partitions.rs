@@ -110,7 +110,7 @@ impl Session {
     }
 
     fn branch_choices(&self) -> Choices {
-        Choices::of(&self.choices())
+        Choices::of(&self.choices(), self.settings.current().durability)
     }
 
     /// What each request of the next statement has.

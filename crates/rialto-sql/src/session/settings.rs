@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use rialto::Durability;
 use rialto::io::FOR_EVER;
 
 use super::block::cut;
 use super::timeouts;
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name, SetValue};
+use crate::partitions::Level;
 
 /// A session's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Settings {
     /// `application_name`.
     pub application_name: String,
     /// `rialto.durability`; `None` for the database's own.
-    pub durability: Option<Durability>,
+    pub durability: Option<Level>,
     /// `rialto.commit_stall`: how long a commit stalls, where the group commit design stalls for a set time; `None` for
     /// the database's own.
     pub commit_stall: Option<Duration>,
@@ -143,8 +143,9 @@ impl Settings {
             "application_name" => self.application_name.clone(),
             "rialto.durability" => match self.durability {
                 None => "default".to_string(),
-                Some(Durability::Memory) => "memory".to_string(),
-                Some(Durability::Disk) => "disk".to_string(),
+                Some(Level::Memory) => "memory".to_string(),
+                Some(Level::Standby) => "standby".to_string(),
+                Some(Level::Disk) => "disk".to_string(),
             },
             "rialto.commit_stall" => self.commit_stall.map_or("default".to_string(), show_wait),
             "rialto.willing_to_wait" => self.willing_to_wait.map_or("default".to_string(), show_wait),
@@ -179,9 +180,12 @@ impl Settings {
                 self.durability = match text.map(str::to_ascii_lowercase).as_deref() {
                     None => default.durability,
                     Some("default") => None,
-                    Some("memory") => Some(Durability::Memory),
-                    Some("disk") => Some(Durability::Disk),
-                    Some(other) => return Err(wrong(other, "memory, disk or default")),
+                    Some("memory") => Some(Level::Memory),
+                    Some("standby") => Some(Level::Standby),
+                    Some("disk") => Some(Level::Disk),
+                    Some(other) => {
+                        return Err(wrong(other, "memory, standby, disk or default"));
+                    }
                 }
             }
             "rialto.commit_stall" => {

@@ -51,7 +51,7 @@ pub enum Answer {
 pub fn level(asked: Option<SqlLevel>) -> Level {
     match asked {
         Some(SqlLevel::Memory) => Level::Memory,
-        None => Level::Replicated,
+        Some(SqlLevel::Standby) | None => Level::Replicated,
         Some(SqlLevel::Disk) => Level::Disk,
     }
 }
