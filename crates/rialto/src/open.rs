@@ -27,7 +27,7 @@ use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
-use crate::io::{Caching, DirectoryLock, Disk, Open};
+use crate::io::{Caching, DirectoryLock, Disk, FOR_EVER, Open};
 use crate::isolate::{Grains, LockGrain, LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogCursor, LogOptions, LogThreads, PoolOwner, RING_NAME};
 use crate::metrics::Metrics;
@@ -155,6 +155,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
         defaults: TxDefaults {
             durability: options.durability,
             lock_timeout: options.lock_timeout,
+            log_wait_max: options.log_wait_max.min(FOR_EVER),
             write_set_bytes_max: options.write_set_bytes_max,
             packet_slots: options.packet_slots(),
             transactions_max: options.transactions_max,
@@ -690,6 +691,9 @@ impl Running {
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
         }
         self.choose_checkpoint(options.checkpoint)?;
+        if role == Role::Leads {
+            self.core.prepared.find_room(&self.core);
+        }
         if options.engine.is_data_oriented() {
             let started = match options.background {
                 Background::Threads => ResourceManager::start(self.runtime.clone())

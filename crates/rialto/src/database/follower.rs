@@ -326,6 +326,7 @@ impl Follower {
             Ok(()) => {
                 core.storage.forget_awaited_loads(core.commits.log.place());
                 self.redoing.forget_packets();
+                core.prepared.find_room(core);
                 Ok(self.database.clone())
             }
             Err(error) => {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::room::CHECKPOINTS_MAX;
 use super::archive::Archiver;
 use super::freed::Freed;
 use super::gather::{Gathered, cost, longest_within};
@@ -256,6 +257,18 @@ impl Log {
             packet.set_promised(needed);
         }
         there
+    }
+
+    /// How many attempts to make room may help. Where the log has no threads, each one makes a checkpoint, or the next
+    /// file.
+    pub(crate) fn attempts_for_room(&self) -> u32 {
+        if self.core.threaded { u32::MAX } else { CHECKPOINTS_MAX + 2 }
+    }
+
+    /// Makes one attempt to have room for records of so many bytes: has a file prepared, or asks for a checkpoint that frees
+    /// one. False if it is known that no checkpoint will.
+    pub(crate) fn make_room(&self, length: usize) -> bool {
+        self.core.prepare_or_rest(cost(length)) || self.ask_for_room().is_none()
     }
 
     /// Whether the log takes packets: it has neither stopped nor been closed.

@@ -200,6 +200,7 @@ impl CheckpointSource for Source {
         }
         let log = &self.core.commits.log;
         log.free_all_but(needed)?;
+        self.core.prepared.reserve_room();
         Ok(Some(log.kept_from(needed.from)))
     }
 

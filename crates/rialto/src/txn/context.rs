@@ -138,6 +138,8 @@ pub(crate) struct Context {
     pub waits_for_sweep: bool,
     limit: Option<TimeLimit>,
     pub(super) waits: CommitWaits,
+    /// Whether it has voted to commit, and waits for a decision.
+    has_voted: bool,
     /// The locks that it has taken, if it may be prepared. Then each operation takes the long way, which notes them.
     pub(super) noted_locks: Option<Box<NotedLocks>>,
     /// Whether it has a limit, may be prepared, is doomed, or has written and may no longer write.
@@ -238,6 +240,7 @@ impl Context {
             waits_for_sweep: false,
             limit: None,
             waits: CommitWaits::default(),
+            has_voted: false,
             noted_locks: None,
             has_limits: false,
             has_times: false,
@@ -282,6 +285,7 @@ impl Context {
             deadline: now + timeout.min(FOR_EVER).saturating_sub(spent),
         });
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
+        self.has_voted = false;
         self.noted_locks = options.may_prepare.then(Box::default);
         (self.has_limits, self.has_times) = (limit.is_some() || options.may_prepare, options.has_times());
         self.met_lease = false;
@@ -390,6 +394,19 @@ impl Context {
         (self.limit, self.cancellation) = (None, Cancellation::new());
         (self.noted_locks, self.has_limits) = (None, false);
         (self.choices.lock_timeout, self.waits_for_sweep) = (FOR_EVER, true);
+        // The next transaction of the context begins without it.
+        (self.doomed, self.has_voted, self.has_times) = (None, true, true);
+    }
+
+    /// Refuses what a transaction cannot do once it has voted.
+    pub(super) fn check_has_not_voted(&self) -> Result<()> {
+        match self.has_voted {
+            false => Ok(()),
+            true => {
+                let what = "a definition in the decision of a prepared transaction: it takes rows".to_owned();
+                Err(Error::Unsupported { what })
+            }
+        }
     }
 
     pub(super) fn set_waits(&mut self, waits: CommitWaits) {

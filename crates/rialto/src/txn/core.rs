@@ -74,6 +74,7 @@ pub(crate) struct Core {
 pub(crate) struct TxDefaults {
     pub durability: Durability,
     pub lock_timeout: Duration,
+    pub log_wait_max: Duration,
     pub write_set_bytes_max: usize,
     pub packet_slots: usize,
     pub transactions_max: usize,

@@ -62,6 +62,7 @@ impl Context {
     /// Begins a DDL statement. One transaction at a time can be past this.
     pub(super) fn begin_ddl(&mut self) -> Result<()> {
         self.stay_off_definitions()?;
+        self.check_has_not_voted()?;
         self.check_write()?;
         self.lock(
             |core, owner, _, _, wait| {

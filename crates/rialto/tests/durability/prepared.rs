@@ -1,5 +1,6 @@
 //! Prepared transactions: they keep what they have locked, through whatever ends the database, until they are decided.
 
+mod decisions;
 mod lives;
 
 use std::ops::ControlFlow;
@@ -146,7 +147,7 @@ fn a_vote_and_a_decision_are_there_whichever_step_the_power_is_lost_in() {
 #[test]
 fn a_prepared_transaction_commits_though_the_log_is_full() {
     for commits in [true, false] {
-        let options = Options { log_bytes_max: 4 << 20, log_wait_max: Duration::from_millis(1), ..small() };
+        let options = Options { log_bytes_max: 4 << 20, log_wait_max: Duration::from_millis(200), ..small() };
         let disk = FaultyDisk::new(1);
         let db = Database::open_on(disk.clone(), options.clone()).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];

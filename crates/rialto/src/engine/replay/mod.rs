@@ -190,6 +190,7 @@ impl ParallelReplay {
             defaults: TxDefaults {
                 durability: Durability::Memory,
                 lock_timeout: Duration::from_secs(3600),
+                log_wait_max: Duration::ZERO,
                 write_set_bytes_max: 1 << 29,
                 packet_slots,
                 transactions_max: workers,

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The most checkpoints that one transaction makes for its room. The first may find that the checkpoint in force needs
 /// all of the log; the second retires that checkpoint, and the third frees what only it needed.
-const CHECKPOINTS_MAX: u32 = 3;
+pub(super) const CHECKPOINTS_MAX: u32 = 3;
 
 impl LogCore {
     /// Adds `bytes` of stream to the promises, if prepared files hold them.
@@ -48,6 +48,15 @@ impl LogCore {
         let ended = self.work_for_room(bytes, &standing, check);
         // The room may have been given at the last moment.
         if standing.leave() { Ok(()) } else { ended }
+    }
+
+    /// Has the next file prepared for so many bytes, or rests for a moment if there is none.
+    pub(super) fn prepare_or_rest(&self, bytes: u64) -> bool {
+        let is_prepared = self.prepare_for(bytes).is_none();
+        if !is_prepared {
+            self.clock().rest(PAUSE);
+        }
+        is_prepared
     }
 
     /// As [`LogCore::promise_before_others`], for all that stand in the line.
@@ -119,7 +128,7 @@ impl LogCore {
 
     /// Makes the next file that this many bytes need, or waits for an attempt to make it. Returns why the attempt has
     /// failed.
-    fn prepare_for(&self, bytes: u64) -> Option<String> {
+    pub(super) fn prepare_for(&self, bytes: u64) -> Option<String> {
         if self.threaded {
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
             let asked = self.files.want(wanted.max(self.files.prepared() + 1));

@@ -16,15 +16,20 @@
 //! Invariants:
 //!
 //! - **V1** Once a vote is told, the transaction can commit: nothing that its commit needs can fail, but for the
-//!   database as a whole. (A commit that waits, for a checkpoint or for room in the log, is tried again.)
+//!   database as a whole. (A commit that waits, for a checkpoint or for room in the log, is tried again.) The rows that a
+//!   caller adds to a decision (`decision_rows`) are its own risk: if they fail, the transaction is undecided still.
 //! - **V2** From the vote to the decision no other transaction changes what it has read, or reads what it has changed,
 //!   in this opening or in a later one.
 //! - **V3** A record is on disk exactly as long as its transaction is undecided: it is durable before the vote is told,
 //!   and goes with the decision.
 //! - **V4** Only a decision ends it: no time-out, no cancel, no deadlock (it waits for nothing), no close.
 //!
-//! Begin reading at `vote`, then [`registry`], `take_again`.
+//! One branch of a transaction may decide by its own commit, and is never prepared (`deciding`).
+//!
+//! Begin reading at `vote`, then [`registry`], `decision_rows`, `take_again`.
 
+mod deciding;
+mod decision_rows;
 mod noted_locks;
 mod record;
 pub(crate) mod registry;
@@ -33,6 +38,6 @@ mod vote;
 
 pub(crate) use noted_locks::NotedLocks;
 pub use registry::PreparedTransaction;
-pub(crate) use registry::PreparedTransactions;
+pub(crate) use registry::{Decision, PreparedTransactions};
 pub(crate) use take_again::TakenAgain;
 pub(crate) use vote::have_table;

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::decision_rows::{DecisionRows, ROWS_BYTES};
 use super::record;
 use crate::account::{Ledger, waits};
 use crate::commit::write_set::Mark;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::inside::InBody;
-use crate::reply::Ticket;
+use crate::reply::{Failure, Ticket};
 use crate::txn::context::Context;
 use crate::txn::core::Core;
+use crate::txn::options::TxOptions;
+use crate::txn::runs::start;
 
 /// A transaction that waits for the decision of others ([`Transaction::prepare`](crate::Transaction::prepare)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(crate) struct PreparedTransactions(Mutex<Registry>);
 struct Registry {
     state: PreparedState,
     entries: BTreeMap<String, PreparedEntry>,
+    /// Whether one may have no room in the log for its decision.
+    may_lack_room: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +66,13 @@ pub(super) struct Undecided {
     pub rows: usize,
     /// Whether its writes are rolled back already: it can only be aborted.
     pub is_rolled_back: bool,
+    /// Whether it has room in the log for its decision. It had some when it voted; an opening may find none.
+    pub has_room: bool,
 }
 
 /// The two decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decision {
+pub(crate) enum Decision {
     Commit,
     Abort,
 }
@@ -98,6 +105,7 @@ impl PreparedTransactions {
         let left = match registry.state {
             PreparedState::Closed => Some(undecided),
             _ => {
+                registry.may_lack_room |= !undecided.has_room;
                 registry.entries.insert(name.to_owned(), PreparedEntry::Undecided(undecided));
                 None
             }
@@ -133,34 +141,74 @@ impl PreparedTransactions {
         }
     }
 
-    /// See [`Database::commit_prepared`](crate::Database::commit_prepared).
-    pub fn commit(&self, core: &Arc<Core>, name: &str) -> Result<Ticket> {
-        self.decide(core, name, Decision::Commit)
-    }
-
-    /// See [`Database::abort_prepared`](crate::Database::abort_prepared).
-    pub fn abort(&self, core: &Arc<Core>, name: &str) -> Result<Ticket> {
-        self.decide(core, name, Decision::Abort)
-    }
-
-    fn decide(&self, core: &Arc<Core>, name: &str, decision: Decision) -> Result<Ticket> {
+    /// See [`Database::commit_prepared`](crate::Database::commit_prepared) and
+    /// [`Database::abort_prepared`](crate::Database::abort_prepared). `rows` are written in the same packet.
+    pub fn decide(
+        &self,
+        core: &Arc<Core>,
+        name: &str,
+        decision: Decision,
+        mut rows: Option<DecisionRows<'_>>,
+    ) -> Result<Ticket> {
         if InBody::is_inside(core.storage.catalog.opening()) {
             return Err(Error::Nested);
         }
         core.storage.check_open()?;
-        let mut undecided = self.take(name)?;
+        if fault_injection::is_on("decision-rows-apart")
+            && let Some(rows) = rows.take()
+        {
+            let mut apart = start(core, &TxOptions::default(), None)?;
+            rows(&mut apart).and_then(|()| apart.commit())?;
+        }
+        let undecided = self.take(name)?;
         undecided.rest(false);
-        match undecided.decide(name, decision) {
+        let (undecided, decided) = undecided.decide(name, decision, rows);
+        match decided {
             Ok(ticket) => {
                 undecided.context.give_back();
                 self.forget(name);
                 Ok(ticket)
             }
-            Err(error) => {
+            Err(failure) => {
                 self.put(name, undecided);
-                Err(error)
+                failure.tell()
             }
         }
+    }
+
+    /// As [`PreparedTransactions::reserve_room`], but waits for room in the log, and asks for checkpoints that free some,
+    /// for about [`Options::log_wait_max`](crate::Options::log_wait_max). Gives whether all have some.
+    pub fn find_room(&self, core: &Core) -> bool {
+        let until = core.clock.now() + core.defaults.log_wait_max;
+        let mut attempts = core.commits.log.attempts_for_room();
+        loop {
+            let bytes = self.reserve_room();
+            if bytes == 0 {
+                return true;
+            }
+            if core.clock.now() >= until || attempts == 0 || !core.commits.log.make_room(bytes) {
+                return false;
+            }
+            attempts -= 1;
+        }
+    }
+
+    /// Reserves the log's room for the decisions of the transactions that an opening has found none for. Gives for how many
+    /// bytes there is still none.
+    pub fn reserve_room(&self) -> usize {
+        let mut registry = self.0.lock();
+        if !registry.may_lack_room {
+            return 0;
+        }
+        let mut bytes = 0;
+        for (name, entry) in &mut registry.entries {
+            let PreparedEntry::Undecided(undecided) = entry else { continue };
+            if !undecided.has_room {
+                bytes += undecided.reserve(name);
+            }
+        }
+        registry.may_lack_room = bytes > 0;
+        bytes
     }
 
     fn take(&self, name: &str) -> Result<Box<Undecided>> {
@@ -196,30 +244,64 @@ impl Undecided {
         drop(self.context.owner.take());
     }
 
-    fn decide(&mut self, name: &str, decision: Decision) -> Result<Ticket> {
-        let is_commit = decision == Decision::Commit;
-        if is_commit && self.is_rolled_back {
-            let what = format!(
-                "committing the prepared transaction \"{name}\": its abort has begun, go on with that"
-            );
-            return Err(Error::Unsupported { what });
+    /// Reserves the log's room for its decision, if there is some now. Gives how many bytes it lacks.
+    pub fn reserve(&mut self, name: &str) -> usize {
+        let more = record::deletion_bytes(name, self.rows) + ROWS_BYTES;
+        self.has_room = matches!(self.context.reserve_at_once(more), Ok(true));
+        if self.has_room { 0 } else { self.context.packet_bytes().len() + more }
+    }
+
+    /// After a failure it is as it was, or as an abort that has begun.
+    fn decide(
+        mut self: Box<Self>,
+        name: &str,
+        decision: Decision,
+        rows: Option<DecisionRows<'_>>,
+    ) -> (Box<Undecided>, Result<Ticket, Failure>) {
+        let kept = match self.begin(decision, name) {
+            Ok(kept) => kept,
+            Err(error) => return (self, Err(Failure::Error(error))),
+        };
+        let (mut undecided, written) = match rows {
+            Some(rows) => self.write_rows(rows),
+            None => (self, Ok(())),
+        };
+        let decided = written.and_then(|()| undecided.end(decision).map_err(Failure::Error));
+        if decided.is_err() {
+            undecided.context.take_rows_back(&kept);
         }
-        let context = &mut self.context;
-        if !is_commit && !self.is_rolled_back {
-            context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+        (undecided, decided)
+    }
+
+    /// Does what comes before the rows of a decision. Gives the mark of what is kept if the decision fails: all of it of
+    /// one that commits, and nothing of one that aborts.
+    fn begin(&mut self, decision: Decision, name: &str) -> Result<Mark> {
+        if decision == Decision::Commit {
+            if self.is_rolled_back {
+                let what = format!(
+                    "committing the prepared transaction \"{name}\": its abort has begun, go on with that"
+                );
+                return Err(Error::Unsupported { what });
+            }
+            return Ok(self.context.mark());
+        }
+        let nothing = Mark { writes: 0, adds: 0, packet: 0 };
+        if !self.is_rolled_back {
+            self.context.roll_back_to(&nothing);
             self.is_rolled_back = true;
         }
-        if !is_commit {
-            context.delete_record(name, self.rows)?;
-        }
+        let deleted = self.context.delete_record(name, self.rows);
+        deleted.inspect_err(|_| self.context.take_rows_back(&nothing))?;
+        Ok(nothing)
+    }
+
+    /// Commits what it has written now.
+    fn end(&mut self, decision: Decision) -> Result<Ticket> {
+        let context = &mut self.context;
         // The time until now was the coordinator's.
         context.ledger =
             Ledger { began: context.began, waits: waits::now(), lock_wait_ns: context.lock_wait_ns };
-        let lsn = context.commit_prepared().inspect_err(|_| {
-            if !is_commit {
-                context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
-            }
-        })?;
+        let lsn = context.commit_prepared()?;
         let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
         match decision {
             Decision::Commit => {

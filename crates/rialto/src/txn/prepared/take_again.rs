@@ -8,7 +8,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::noted_locks::{NotedLock, noted};
-use super::record::{PREPARED, PREPARED_NAME, PreparedRecord, deletion_bytes};
+use super::record::{PREPARED, PREPARED_NAME, PreparedRecord};
 use super::registry::Undecided;
 use super::vote::check_may_be_prepared;
 use crate::catalog::CATALOG_LOCK;
@@ -75,7 +75,8 @@ impl TakenAgain {
             let done = transaction.operate(|context| context.write_again(&name, &record, rows));
             done.map_err(|error| about(&name, error))?;
             let context = transaction.context.take().expect("the transaction is open");
-            let undecided = Undecided { note: record.note.to_vec(), context, rows, is_rolled_back: false };
+            let note = record.note.to_vec();
+            let undecided = Undecided { note, context, rows, is_rolled_back: false, has_room: false };
             locks.push(record.locks.to_vec());
             taken.0.push((name, undecided));
         }
@@ -90,9 +91,8 @@ impl TakenAgain {
     /// From now on they can be decided. The log takes packets.
     pub fn keep(mut self, core: &Core) {
         for (name, mut undecided) in std::mem::take(&mut self.0) {
-            let more = deletion_bytes(&name, undecided.rows);
-            // If there is no room now, the decision waits for some.
-            let _ = undecided.context.reserve_at_once(more);
+            // If there is no room now, it is looked for again when the log has freed some, and by the decision.
+            undecided.reserve(&name);
             undecided.context.outlast_limits();
             core.prepared.put(&name, Box::new(undecided));
         }
@@ -279,7 +279,7 @@ impl Context {
     }
 
     /// Reserves the log's room for the decision, if there is some now.
-    fn reserve_at_once(&mut self, more_bytes: usize) -> Result<bool> {
+    pub(super) fn reserve_at_once(&mut self, more_bytes: usize) -> Result<bool> {
         let Context { core, packet: Some(packet), .. } = self else { return Ok(true) };
         let length = packet.bytes().len() + more_bytes;
         core.commits.log.try_reserve_record(packet, length)

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::decision_rows::ROWS_BYTES;
 use super::record::{
     NAME_BYTES_MAX, NOTE_BYTES_MAX, PREPARED, PREPARED_NAME, PreparedRecord, deletion_bytes, rows_of,
 };
-use super::registry::Undecided;
+use super::registry::{Decision, Undecided};
 use crate::catalog::TableDef;
 use crate::commit::Logging;
 use crate::error::{Error, Result};
@@ -59,7 +60,8 @@ impl Transaction<'static> {
     /// [`Error::PreparedExists`] if the name is taken; [`Error::BadDefinition`] for a name that is empty or longer than
     /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction;
     /// [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also for one with
-    /// very many locks; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
+    /// very many locks; [`Error::LogFull`], also as long as a transaction that an earlier opening has prepared lacks room for
+    /// its decision; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
     /// [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
     /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {
@@ -82,7 +84,7 @@ impl Transaction<'static> {
             Err(Unvoted { error, rows: Some(rows) }) => {
                 self.put(&core, name, note, rows);
                 // If that fails, too, it stays undecided, and is to be aborted later.
-                let _ = core.prepared.abort(&core, name);
+                let _ = core.prepared.decide(&core, name, Decision::Abort, None);
                 Err(error)
             }
         }
@@ -94,7 +96,8 @@ impl Transaction<'static> {
         context.savepoints.clear();
         context.end_statement();
         context.outlast_limits();
-        let undecided = Undecided { note: note.to_vec(), context, rows, is_rolled_back: false };
+        let undecided =
+            Undecided { note: note.to_vec(), context, rows, is_rolled_back: false, has_room: true };
         core.prepared.put(name, Box::new(undecided));
     }
 
@@ -107,7 +110,15 @@ impl Transaction<'static> {
         })?;
         let rows = rows_of(record.len());
         if !fault_injection::is_on("no-room-for-a-decision") {
-            self.operate(|context| context.reserve_for_decision(deletion_bytes(name, rows)))?;
+            let more = deletion_bytes(name, rows) + ROWS_BYTES;
+            self.operate(|context| context.reserve_for_decision(more))?;
+        }
+        // Those that have voted come first.
+        if !fault_injection::is_on("votes-beside-lack-of-room") && !core.prepared.find_room(core) {
+            let reason = "a transaction that an earlier opening has prepared has none for its decision yet; try again after the next \
+                          checkpoint"
+                .to_owned();
+            return Err(Error::LogFull { reason }.into());
         }
         let choices = self.context().choices;
         let options = TxOptions {

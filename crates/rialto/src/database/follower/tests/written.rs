@@ -76,7 +76,7 @@ fn work(opened: &Opened, primary: &Database, random: &mut Random) -> (LogPoint, 
         match opened {
             Opened::Database(db) => match random.below(8) {
                 0 => db.sync().unwrap(),
-                1 => drop(db.checkpoint().unwrap()),
+                1 => _ = db.checkpoint().unwrap(),
                 _ => (0..1 + random.below(60)).for_each(|_| count(db, 1)),
             },
             Opened::Follower(follower) => match random.below(8) {
@@ -84,7 +84,7 @@ fn work(opened: &Opened, primary: &Database, random: &mut Random) -> (LogPoint, 
                 // The end of what it receives is a pad.
                 1 => primary.sync().unwrap(),
                 2 => follower.drive().unwrap(),
-                3 => drop(follower.database().checkpoint().unwrap()),
+                3 => _ = follower.database().checkpoint().unwrap(),
                 _ => {
                     (0..1 + random.below(60)).for_each(|_| count(primary, 1));
                     ship(primary, follower, [1, 5_000, 1 << 20][random.below(3) as usize]).unwrap();
