@@ -33,7 +33,6 @@ pub struct Coordinators {
 /// A transaction that is coordinated here. The thread of its session waits for what its state machine says.
 pub struct Coordinated {
     pub id: TransactionId,
-    pace: Pace,
     pub state: Mutex<Progress>,
     pub changed: Condvar,
 }
@@ -69,8 +68,7 @@ impl Coordinators {
         let number = self.running.lock().begin(pace);
         let id = TransactionId { node: self.me, start: self.start, number };
         let progress = Progress { coordinator: None, call: None, replies: None, ended: None };
-        let coordinated =
-            Arc::new(Coordinated { id, pace, state: Mutex::new(progress), changed: Condvar::new() });
+        let coordinated = Arc::new(Coordinated { id, state: Mutex::new(progress), changed: Condvar::new() });
         self.open.lock().insert(number, coordinated.clone());
         coordinated
     }
@@ -175,11 +173,6 @@ impl Coordinated {
             self.changed.notify_all();
         }
         messages
-    }
-
-    /// Whether it is a call.
-    pub fn is_call(&self) -> bool {
-        self.pace == Pace::Call
     }
 }
 
