@@ -295,8 +295,10 @@ impl Follower {
     /// that.
     ///
     /// # Blocking
-    /// The call waits for the redo, for at most `patience`: transactions that read may hold locks that it needs. Meanwhile
-    /// calls of [`Follower::append`] wait.
+    /// The call waits for the redo, for at most `patience`: transactions that read may hold locks that it needs. Then
+    /// it takes prepared transactions again, and may wait for each of their locks for as long. Meanwhile calls of
+    /// [`Follower::append`] wait. Once it leads, it may wait for room in the log for their decisions, for up to
+    /// [`Options::log_wait_max`].
     ///
     /// # Errors
     /// What was in the way of the redo, or of taking prepared transactions again ([`Error::LockTimeout`]), or has ended the

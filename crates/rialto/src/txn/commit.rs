@@ -75,6 +75,9 @@ impl Context {
 
     /// Commits what a prepared transaction has written. After an error it is as it was, and can be decided again.
     pub(super) fn commit_prepared(&mut self) -> Result<Lsn> {
+        if self.ddl.is_some() {
+            self.core.locks.return_lease(&mut self.owner);
+        }
         let reserved = self.reserve_room().map_err(NoPlace::from).and_then(|()| self.pass_barriers());
         let reserved = match reserved {
             Ok(reserved) => reserved,

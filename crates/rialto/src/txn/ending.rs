@@ -10,11 +10,8 @@ use crate::isolate::Owner;
 use crate::unlikely::unlikely;
 
 impl Context {
-    /// Ends the transaction without effect.
-    pub fn abort(&mut self) {
-        if unlikely(self.view.is_out_of_order()) {
-            self.end_view();
-        }
+    /// Takes back everything that the transaction has written and defined.
+    pub(super) fn drop_writes(&mut self) {
         if let Some(ddl) = self.ddl.take() {
             self.core.locks.return_lease(&mut self.owner);
             // The index entries of rows in dropped tables need not be taken back one by one, but it does no harm.
@@ -23,6 +20,14 @@ impl Context {
         } else {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
+    }
+
+    /// Ends the transaction without effect.
+    pub fn abort(&mut self) {
+        if unlikely(self.view.is_out_of_order()) {
+            self.end_view();
+        }
+        self.drop_writes();
         if self.open && !self.reads.runs_again() && !self.ends_a_stage() {
             self.core.commits.accounts.aborted(self.number, self.choices.procedure);
         }

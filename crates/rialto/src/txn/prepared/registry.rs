@@ -287,7 +287,10 @@ impl Undecided {
         }
         let nothing = Mark { writes: 0, adds: 0, packet: 0 };
         if !self.is_rolled_back {
-            self.context.roll_back_to(&nothing);
+            match fault_injection::is_on("abort-of-a-vote-keeps-definitions") {
+                true => self.context.roll_back_to(&nothing),
+                false => self.context.drop_writes(),
+            }
             self.is_rolled_back = true;
         }
         let deleted = self.context.delete_record(name, self.rows);

@@ -14,7 +14,7 @@ use super::vote::check_may_be_prepared;
 use crate::catalog::CATALOG_LOCK;
 use crate::error::{Error, Result};
 use crate::fault_injection;
-use crate::ids::{IndexId, Lsn};
+use crate::ids::{IndexId, Lsn, TableId};
 use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::row::{Key, Value, WhichIndex};
 use crate::store::Direction;
@@ -172,12 +172,14 @@ impl Context {
                 NotedLock::Table(CATALOG_LOCK) => self.lock_catalog_again()?,
                 NotedLock::Table(id) => {
                     // Without it, there is nothing that another transaction could change.
-                    if let Some(table) = self.core.storage.catalog.by_id(id) {
+                    if let Some(table) = self.core.storage.catalog.by_id(id)
+                        && !self.has_defined(id)
+                    {
                         self.use_table(&table, LockMode::Shared)?;
                     }
                 }
                 NotedLock::Key(index, key) => {
-                    let (slot, which) = self.index_again(name, index, &mut indexes)?;
+                    let Some((slot, which)) = self.index_again(name, index, &mut indexes)? else { continue };
                     match which {
                         WhichIndex::Primary => self.lock_primary_again(slot, Key::from(key))?,
                         WhichIndex::Secondary(_) => {
@@ -186,7 +188,7 @@ impl Context {
                     }
                 }
                 NotedLock::Row(index, entry) => {
-                    let (slot, which) = self.index_again(name, index, &mut indexes)?;
+                    let Some((slot, which)) = self.index_again(name, index, &mut indexes)? else { continue };
                     let key = match which {
                         WhichIndex::Primary => Some(Key::from(entry)),
                         WhichIndex::Secondary(_) if self.pages(slot).is_some() => {
@@ -203,7 +205,7 @@ impl Context {
                     }
                 }
                 NotedLock::Range(index, lower, upper) => {
-                    let (slot, which) = self.index_again(name, index, &mut indexes)?;
+                    let Some((slot, which)) = self.index_again(name, index, &mut indexes)? else { continue };
                     self.scan_again(slot, which, (lower, upper))?;
                 }
             }
@@ -211,23 +213,35 @@ impl Context {
         Ok(())
     }
 
-    /// Locks the table of an index by intention, and gives both.
+    /// Whether its definitions are about this table, which it therefore has exclusively.
+    fn has_defined(&self, id: TableId) -> bool {
+        self.ddl.as_ref().is_some_and(|ddl| ddl.is_about(id))
+    }
+
+    /// Locks the table of an index by intention, and gives both. `None` if it has the table exclusively, since it has changed
+    /// the table's definition.
     fn index_again(
         &mut self,
         name: &str,
         id: IndexId,
         known: &mut HashMap<IndexId, (u32, WhichIndex)>,
-    ) -> Result<(u32, WhichIndex)> {
+    ) -> Result<Option<(u32, WhichIndex)>> {
         if let Some(&(slot, which)) = known.get(&id) {
-            return Ok((self.use_slot(slot, LockMode::IntentShared)?, which));
+            return Ok(Some((self.use_slot(slot, LockMode::IntentShared)?, which)));
         }
-        let found = self.core.storage.catalog.index_by_id(id);
-        let (table, which) = found.ok_or_else(|| {
-            senseless(name, &format!("it has locked keys of index {}, which is not there", id.0))
-        })?;
+        let (table, which) = match self.core.storage.catalog.index_by_id(id) {
+            Some((table, _)) if self.has_defined(table.id()) => return Ok(None),
+            Some(found) => found,
+            // Of a table, or of a state of one, that only this transaction sees.
+            None if self.ddl.is_some() => return Ok(None),
+            None => {
+                let what = format!("it has locked keys of index {}, which is not there", id.0);
+                return Err(senseless(name, &what));
+            }
+        };
         let slot = self.use_table(&table, LockMode::IntentShared)?;
         known.insert(id, (slot, which));
-        Ok((slot, which))
+        Ok(Some((slot, which)))
     }
 
     fn lock_primary_again(&mut self, slot: u32, key: Key) -> Result<()> {

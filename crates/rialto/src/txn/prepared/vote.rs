@@ -26,8 +26,8 @@ impl Transaction<'static> {
     /// the database's end. It keeps its locks, in later openings, too. `note` is for the caller: the bytes come back with
     /// [`Database::prepared`](crate::Database::prepared).
     ///
-    /// The transaction has to begin with [`TxOptions::may_prepare`]. It may write rows and read, but not change
-    /// definitions. A prepared transaction counts as an open one ([`Options::transactions_max`](crate::Options::transactions_max)),
+    /// The transaction has to begin with [`TxOptions::may_prepare`]. It may read, write rows, and change definitions, but not
+    /// load rows in bulk. One that has changed definitions keeps those of others waiting until it is decided. A prepared transaction counts as an open one ([`Options::transactions_max`](crate::Options::transactions_max)),
     /// and keeps room in the log for its commit.
     ///
     /// This is one branch's part in a two-phase commit; the decision, and that all branches hear the same, is the
@@ -104,6 +104,9 @@ impl Transaction<'static> {
     /// Makes the record durable, and takes it over. Gives the number of its rows.
     fn vote(&mut self, core: &Arc<Core>, name: &str, note: &[u8]) -> Result<usize, Unvoted> {
         let record = self.operate(|context| {
+            if context.ddl.is_some() {
+                context.core.locks.return_lease(&mut context.owner);
+            }
             // Before the record is there: no other transaction comes in between.
             context.use_records()?;
             context.prepared_record(note)
@@ -173,8 +176,9 @@ impl Context {
         }
         let refused = match (&self.noted_locks, &self.ddl) {
             (None, _) => "that has not begun with TxOptions::may_prepare",
-            (_, Some(_)) => "that has changed definitions",
-            (Some(_), None) => return Ok(()),
+            // Their file would be named by the record alone, and no checkpoint looks there.
+            (_, Some(ddl)) if !ddl.loads().is_empty() => "that has loaded rows in bulk",
+            (Some(_), _) => return Ok(()),
         };
         Err(Error::Unsupported { what: format!("preparing a transaction {refused}") })
     }
