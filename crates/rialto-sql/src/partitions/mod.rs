@@ -23,8 +23,8 @@
 //!
 //! `placement` says where rows lie, `routing` which partitions a statement concerns, `message` what is sent, `branch`
 //! what runs in a partition, `over` what a session keeps of its branches, `gather` how rows of several branches become
-//! one result, `spread` how rows get to their partitions. The statements themselves are run by
-//! `session/over_partitions.rs`.
+//! one result, `spread` how rows get to their partitions, `run` what each kind of statement does. Blocks and definitions
+//! are in `session/over_partitions.rs`.
 
 mod branch;
 mod gather;
@@ -34,6 +34,7 @@ mod over;
 mod partial;
 mod placement;
 mod routing;
+mod run;
 mod scratch;
 mod spread;
 mod wire;
@@ -50,11 +51,9 @@ pub use message::{
 pub use placement::{PLACEMENT_TABLE, Placement};
 pub use wire::{Cause, Cells, Told};
 
-pub(crate) use gather::{Gathered, Wanted};
-pub(crate) use known::KnownTable;
 pub(crate) use over::{CATALOG_LAG_MAX, Header, Over, first_error, unexpected};
 pub(crate) use placement::{check_index, choose_placement, forget_placement};
-pub(crate) use routing::{Concerned, concerned};
+pub(crate) use run::{Sent, run_sent};
 pub(crate) use spread::{NotInserted, Spread};
 
 use crate::error::Result;

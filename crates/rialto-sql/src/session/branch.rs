@@ -1,6 +1,8 @@
 //! A session as the part of a [`BranchSession`](crate::partitions::BranchSession) that runs statements: in one open
 //! transaction, with the choices of another session.
 
+use std::sync::Arc;
+
 use rialto::row::Value;
 use rialto::{Database, Error, Transaction};
 
@@ -22,6 +24,8 @@ impl Session {
     /// A branch begins, in this transaction.
     pub(crate) fn open_branch(&mut self, mut tx: Transaction<'static>) {
         self.block = Block::Explicit;
+        // A request for an earlier branch may be late.
+        self.cancel = Arc::default();
         self.cancel.set(Some(tx.canceller()));
         self.accounted = 0;
         self.tx = Some(tx);

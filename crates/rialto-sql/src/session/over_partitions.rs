@@ -1,65 +1,33 @@
 //! The execution of statements over partitions ([`crate::partitions`]): each goes to the partitions that it concerns,
 //! and their answers become one.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rialto::row::{Schema, Value};
+use rialto::row::Value;
 use rialto::{Error, TxOptions, fault_injection};
 
 use super::block::Block;
 use super::execute::{Given, is_stale, tell_lines};
 use super::{Session, Tag};
-use crate::bind::{BoundInsert, BoundSelect, BoundUpdate, Facts, RowSource};
+use crate::bind::Facts;
 use crate::copy::CopyIn;
 use crate::error::{Result, Severity, SqlError, SqlState};
-use crate::expr::{Context, Expr, NoColumns, RowTexts};
-use crate::parse::{CopyDirection, Name, Statement as Parsed};
+use crate::expr::{Context, RowTexts};
+use crate::parse::{Access, Name, Statement as Parsed};
 use crate::partitions::{
-    Answer, Arguments, CATALOG_LAG_MAX, Cells, Choices, Concerned, Gathered, Header, KnownTable, NotInserted,
-    Opening, Over, Part, PartitionNumber, Partitions, Placement, Savepoints, Spread, Statement,
-    TakeMisplaced, Wanted, Work, concerned, first_error, unexpected,
+    Answer, Arguments, CATALOG_LAG_MAX, Choices, EncodedRows, Header, Insert, NotInserted, Opening, Over,
+    Part, PartitionNumber, Partitions, Placement, Savepoints, Sent, Spread, Statement, TakeMisplaced, Work,
+    first_error, run_sent, unexpected,
 };
-use crate::prepared::{CopyPlan, DeletePlan, Kind, Prepared, SelectPlan, UpdatePlan};
+use crate::prepared::{Kind, Prepared};
 use crate::room::Room;
 use crate::run::{self, Out, RowSink, Run};
-use crate::values::{SqlType, array};
+use crate::values::array;
 
 /// How often a victim's statement runs, if it is alone in its transaction.
 const RUNS_MAX: u32 = 20;
-
-/// Rows are sent when RETURNING gives so many bytes of them.
-const RETURNED_BYTES_MAX: usize = 1 << 20;
-
-/// A statement with its arguments, as it is sent.
-struct Sent<'a> {
-    plan: &'a Prepared,
-    params: &'a [Value],
-    /// The text with literals, if these are the arguments.
-    literals: Option<&'a str>,
-    header: &'a Header,
-    context: Context<'a>,
-}
-
-impl Sent<'_> {
-    fn statement(&self, part: Part, known: Option<&KnownTable>) -> Statement {
-        let arguments = match self.literals {
-            Some(_) => Arguments::Literals,
-            None => Arguments::Given {
-                declared: self.plan.declared.iter().map(|sql_type| oid(*sql_type)).collect(),
-                values: Cells(self.params.to_vec()),
-            },
-        };
-        let text = self.literals.unwrap_or(&self.plan.text).to_owned();
-        Statement { text, arguments, part, expects: known.map(|known| known.digest) }
-    }
-}
-
-fn oid(sql_type: SqlType) -> u32 {
-    if sql_type == SqlType::Unknown { 0 } else { sql_type.oid() }
-}
 
 impl Session {
     /// A session over partitions, for this user and database name. It reads its statements within the room that the
@@ -270,31 +238,7 @@ impl Session {
         let over = self.over();
         let known = over.known(&database, (table, schema), defined)?;
         let sent = Sent { plan, params, literals, header, context };
-        let (tag, notices) = match &plan.kind {
-            Kind::Select(select) => {
-                (Tag::Rows("SELECT", self::select(over, &sent, select, &known, sink)?), Vec::new())
-            }
-            Kind::Insert(insert) => {
-                (Tag::Rows("INSERT 0", self::insert(over, &sent, insert, &known, sink)?), Vec::new())
-            }
-            Kind::Update(UpdatePlan { bound, .. }) => {
-                refuse_routing(bound, &known)?;
-                let gathered = change(over, &sent, &bound.schema, &bound.filter, &known, sink)?;
-                (Tag::Rows("UPDATE", gathered.0), gathered.1)
-            }
-            Kind::Delete(DeletePlan { bound, .. }) => {
-                let gathered = change(over, &sent, &bound.schema, &bound.filter, &known, sink)?;
-                (Tag::Rows("DELETE", gathered.0), gathered.1)
-            }
-            Kind::Copy(CopyPlan { options, .. }) if options.direction == CopyDirection::ToStdout => {
-                (Tag::Rows("COPY", copy_out(over, &sent, &known, sink)?), Vec::new())
-            }
-            Kind::Copy(_) => {
-                let message = "COPY FROM STDIN needs a client that sends its data";
-                return Err(SqlError::new(SqlState::ProtocolViolation, message));
-            }
-            Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
-        };
+        let (tag, notices) = run_sent(over, &sent, &known, sink)?;
         self.take_in(notices);
         Ok(tag)
     }
@@ -346,7 +290,7 @@ impl Session {
             | Parsed::SetResidence { .. }
             | Parsed::CreateTable(_)
             | Parsed::CreateIndex(_) => {
-                if self.settings.access() == crate::parse::Access::ReadOnly {
+                if self.settings.access() == Access::ReadOnly {
                     return Err(Error::ReadOnly.into());
                 }
                 self.define_over(plan, statement, given, header)
@@ -444,20 +388,32 @@ impl Session {
         })
     }
 
+    /// Plans a COPY for the definition that the partitions have. No other transaction changes it until the end of this
+    /// one: a branch has the table's lock.
     fn copy_over(&mut self, prepared: &Prepared) -> Result<CopyIn> {
-        let fresh = match self.is_current(prepared)? {
+        let header = Header { is_last: false, ..self.header() };
+        let since = Instant::now();
+        let mut fresh = match self.is_current(prepared)? {
             true => None,
             false => Some(self.renew(prepared)?),
         };
-        let plan = fresh.as_deref().unwrap_or(prepared);
-        let no_copy = || SqlError::new(SqlState::Internal, "the statement is no COPY");
-        let copy = CopyIn::new(plan).ok_or_else(no_copy)?;
-        let (table, schema) = plan.table().ok_or_else(no_copy)?;
-        let (database, defined) = (self.database.clone(), self.defined);
-        let over = self.over();
-        let known = over.known(&database, (table, schema), defined)?;
-        let spread = Spread::new(table.name(), schema.clone(), known, over);
-        Ok(copy.over(spread))
+        loop {
+            let plan = fresh.as_deref().unwrap_or(prepared);
+            let no_copy = || SqlError::new(SqlState::Internal, "the statement is no COPY");
+            let copy = CopyIn::new(plan).ok_or_else(no_copy)?;
+            let (table, schema) = plan.table().ok_or_else(no_copy)?;
+            let (database, defined) = (self.database.clone(), self.defined);
+            let over = self.over();
+            let known = over.known(&database, (table, schema), defined)?;
+            let no_rows = Insert { table: table.name(), expects: known.digest, rows: EncodedRows::default() };
+            let locked = over.run(&header, vec![(over.handiest(), Work::Insert(no_rows))], false)?;
+            match first_error(locked) {
+                Ok(_) => return Ok(copy.over(Spread::new(table.name(), schema.clone(), known, over))),
+                Err(error) if is_stale(&error) => self.catch_up(error, since)?,
+                Err(error) => return Err(error),
+            }
+            fresh = Some(self.renew(plan)?);
+        }
     }
 }
 
@@ -502,288 +458,4 @@ fn refuse_system(table: &str) -> Result<()> {
         true => Err(SqlError::unsupported(format!("changing the system table \"{table}\""))),
         false => Ok(()),
     }
-}
-
-fn refuse_routing(bound: &BoundUpdate, known: &KnownTable) -> Result<()> {
-    match bound.assignments.iter().find(|(column, _)| known.routes_by(*column)) {
-        None => Ok(()),
-        Some((column, _)) => {
-            let name = &bound.schema.columns()[*column].name;
-            Err(SqlError::unsupported(format!(
-                "UPDATE of column \"{name}\", by which the rows of table \"{}\" are partitioned,",
-                bound.schema.table()
-            ))
-            .hint("Delete the row and insert it with its new value."))
-        }
-    }
-}
-
-fn concerned_by(
-    over: &Over,
-    sent: &Sent<'_>,
-    schema: &Schema,
-    filter: &[Expr],
-    known: &KnownTable,
-) -> Concerned {
-    let places = (over.count(), over.handiest());
-    concerned(&known.placement, schema, filter, sent.context, places)
-}
-
-/// Runs a SELECT from a table. Gives the number of rows.
-fn select(
-    over: &mut Over,
-    sent: &Sent<'_>,
-    plan: &SelectPlan,
-    known: &KnownTable,
-    sink: &mut dyn RowSink,
-) -> Result<u64> {
-    let bound = &plan.bound;
-    let RowSource::Table(_, schema) = &bound.source else { unreachable!("the statement has a table") };
-    let partitions = match concerned_by(over, sent, schema, &bound.filter, known) {
-        Concerned::Several(partitions) => partitions,
-        Concerned::One(partition) => return pass(over, sent, partition, known, sink),
-        // The locks of FOR UPDATE have to meet those of others, so they are taken in one partition.
-        Concerned::Any if bound.for_update => return pass(over, sent, PartitionNumber::FIRST, known, sink),
-        Concerned::Any => return pass(over, sent, over.handiest(), known, sink),
-    };
-    let window = run::window(sent.context, bound)?;
-    if bound.counts {
-        return count(over, sent, bound, &partitions, known, sink);
-    }
-    let skip = if fault_injection::is_on("offset-in-each-partition") { 0 } else { window.skip };
-    let take = skip.saturating_add(window.take);
-    let take = (take < u64::MAX).then_some(take);
-    if window.take == 0 {
-        // The answer depends on the definition only.
-        let statement = sent.statement(Part::Rows { take: Some(0), keys: false }, Some(known));
-        let visit = |_| Ok(ControlFlow::Continue(()));
-        Gathered::of(over, sent.header, (&partitions[..1], &statement), Wanted::InTurn, visit)?;
-        return Ok(0);
-    }
-    let keys = !bound.order.is_empty();
-    let statement = sent.statement(Part::Rows { take, keys }, Some(known));
-    let wanted = if keys { Wanted::Merged(&bound.order) } else { Wanted::InTurn };
-    let (mut passed, mut given) = (0, 0);
-    Gathered::of(over, sent.header, (&partitions, &statement), wanted, |values| {
-        passed += 1;
-        if passed <= window.skip {
-            return Ok(ControlFlow::Continue(()));
-        }
-        sent.context.cancel.check()?;
-        sink.row(sent.plan, &values)?;
-        given += 1;
-        Ok(if given >= window.take { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(given)
-}
-
-/// Adds up the numbers of rows in several partitions, and gives the row of the sum.
-fn count(
-    over: &mut Over,
-    sent: &Sent<'_>,
-    bound: &BoundSelect,
-    partitions: &[PartitionNumber],
-    known: &KnownTable,
-    sink: &mut dyn RowSink,
-) -> Result<u64> {
-    let window = run::window(sent.context, bound)?;
-    let mut sum = 0;
-    let statement = sent.statement(Part::Count, Some(known));
-    Gathered::of(over, sent.header, (partitions, &statement), Wanted::InTurn, |values| {
-        match values[..] {
-            [Value::Int8(count)] => sum += count,
-            _ => return Err(unexpected()),
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if window.skip > 0 || window.take == 0 {
-        return Ok(0);
-    }
-    let context = Context { count: sum, ..sent.context };
-    Out { context, plan: sent.plan, sink }.send(&bound.items, &NoColumns)?;
-    Ok(1)
-}
-
-/// Runs a whole statement in one partition. Gives the number for its tag.
-fn pass(
-    over: &mut Over,
-    sent: &Sent<'_>,
-    partition: PartitionNumber,
-    known: &KnownTable,
-    sink: &mut dyn RowSink,
-) -> Result<u64> {
-    let statement = sent.statement(Part::Whole, Some(known));
-    let gathered = Gathered::of(over, sent.header, (&[partition], &statement), Wanted::InTurn, |values| {
-        sent.context.cancel.check()?;
-        sink.row(sent.plan, &values)?;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(gathered.affected[0])
-}
-
-/// Runs an UPDATE or a DELETE. Gives the number of rows, and the notices.
-fn change(
-    over: &mut Over,
-    sent: &Sent<'_>,
-    schema: &Schema,
-    filter: &[Expr],
-    known: &KnownTable,
-    sink: &mut dyn RowSink,
-) -> Result<(u64, Vec<(Severity, SqlError)>)> {
-    let statement = sent.statement(Part::Whole, Some(known));
-    let (first, others) = match concerned_by(over, sent, schema, filter, known) {
-        Concerned::One(partition) => (vec![partition], Vec::new()),
-        Concerned::Several(partitions) => (partitions, Vec::new()),
-        // In the first partition two such statements wait for each other, and not in two partitions in turn.
-        Concerned::Any => {
-            let all = over.all();
-            (all[..1].to_vec(), all[1..].to_vec())
-        }
-    };
-    let header = Header { is_last: sent.header.is_last && others.is_empty(), ..sent.header.clone() };
-    let others = if fault_injection::is_on("replicas-are-left-out") { Vec::new() } else { others };
-    let mut rows = Vec::new();
-    let gathered = Gathered::of(over, &header, (&first, &statement), Wanted::InTurn, |values| {
-        sent.context.cancel.check()?;
-        match others.is_empty() {
-            true => sink.row(sent.plan, &values)?,
-            // They are given when all partitions have changed theirs.
-            false => rows.push(values),
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if !others.is_empty() {
-        Gathered::of(over, &header, (&others, &statement), Wanted::InTurn, |_| {
-            Ok(ControlFlow::Continue(()))
-        })?;
-        rows.iter().try_for_each(|values| sink.row(sent.plan, values))?;
-    }
-    let notices = gathered.notices.into_iter().map(|notice| (notice.severity(), notice.told.into()));
-    Ok((gathered.affected.iter().sum(), notices.collect()))
-}
-
-/// Runs an INSERT: its rows are computed here. Gives their number.
-fn insert(
-    over: &mut Over,
-    sent: &Sent<'_>,
-    plan: &BoundInsert,
-    known: &Arc<KnownTable>,
-    sink: &mut dyn RowSink,
-) -> Result<u64> {
-    let mut rows = Rows {
-        spread: Spread::new(plan.table.name(), plan.schema.clone(), known.clone(), over),
-        over,
-        sent,
-        plan,
-        returned: Collect::default(),
-        values: Vec::new(),
-        count: 0,
-    };
-    let computed = rows.compute(sink);
-    // The rows before one that cannot be computed may have errors of their own, which come first.
-    rows.send(computed.is_ok(), sink)?;
-    computed.map(|()| rows.count)
-}
-
-/// The rows of an INSERT.
-struct Rows<'a, 'o> {
-    over: &'o mut Over,
-    sent: &'a Sent<'a>,
-    plan: &'a BoundInsert,
-    spread: Spread,
-    /// What RETURNING gives of rows that wait.
-    returned: Collect,
-    values: Vec<Value>,
-    count: u64,
-}
-
-impl Rows<'_, '_> {
-    /// Computes all rows. Some of them may wait to be sent.
-    fn compute(&mut self, sink: &mut dyn RowSink) -> Result<()> {
-        let context = self.sent.context;
-        match &self.plan.source {
-            RowSource::Series(bounds, sql_type) => {
-                let (mut nothing, plan) = (Collect::default(), self.plan);
-                let mut out = Out { context, plan: self.sent.plan, sink: &mut nothing };
-                run::series(&mut out, bounds, *sql_type, |_, row| {
-                    context.cancel.check()?;
-                    if run::holds(&plan.filter, row, context)? {
-                        self.row(&plan.rows[0], row)?;
-                        self.send_if_full(sink)?;
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-            }
-            _ => {
-                for row in &self.plan.rows {
-                    if run::holds(&self.plan.filter, &NoColumns, context)? {
-                        self.row(row, &NoColumns)?;
-                        self.send_if_full(sink)?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn row<C: crate::expr::Columns + ?Sized>(&mut self, exprs: &[Expr], row: &C) -> Result<()> {
-        let Rows { sent, plan, spread, values, .. } = self;
-        run::evaluate(plan, exprs, row, sent.context, values)?;
-        spread.push(values)?;
-        self.count += 1;
-        if !plan.returning.is_empty() {
-            let mut out = Out { context: sent.context, plan: sent.plan, sink: &mut self.returned };
-            out.send(&plan.returning, &self.values[..])?;
-        }
-        Ok(())
-    }
-
-    fn send_if_full(&mut self, sink: &mut dyn RowSink) -> Result<()> {
-        if self.spread.is_full() || self.returned.bytes >= RETURNED_BYTES_MAX {
-            self.send(false, sink)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn send(&mut self, is_end: bool, sink: &mut dyn RowSink) -> Result<()> {
-        self.spread.send(self.over, self.sent.header, is_end).map_err(|not_inserted| not_inserted.error)?;
-        self.returned.bytes = 0;
-        self.returned.rows.drain(..).try_for_each(|values| sink.row(self.sent.plan, &values))
-    }
-}
-
-/// Rows that wait.
-#[derive(Default)]
-struct Collect {
-    rows: Vec<Vec<Value>>,
-    bytes: usize,
-}
-
-impl RowSink for Collect {
-    fn row(&mut self, _plan: &Prepared, values: &[Value]) -> Result<()> {
-        self.bytes += run::bytes_of(values) + size_of_val(values);
-        self.rows.push(values.to_vec());
-        Ok(())
-    }
-
-    fn restart(&mut self) -> bool {
-        false
-    }
-}
-
-/// Runs a COPY to the client. Gives the number of rows.
-fn copy_out(over: &mut Over, sent: &Sent<'_>, known: &KnownTable, sink: &mut dyn RowSink) -> Result<u64> {
-    let partitions = match &known.placement {
-        Placement::Replicated => vec![over.handiest()],
-        Placement::By(_) | Placement::Anywhere => over.all(),
-    };
-    let statement = sent.statement(Part::Whole, Some(known));
-    let gathered = Gathered::of(over, sent.header, (&partitions, &statement), Wanted::InTurn, |values| {
-        sent.context.cancel.check()?;
-        sink.row(sent.plan, &values)?;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    sink.end(sent.plan)?;
-    Ok(gathered.affected.iter().sum())
 }

@@ -78,7 +78,10 @@ fn no_statement_runs_by_an_old_definition() {
         }
         run(&mut session, "drop table t");
     }
-    // The catalog has a table that is gone, and then a block of several statements is told so.
+    // A table that is gone does not exist, whatever the catalog says.
+    assert_eq!(code(&mut late, "select * from t"), "42P01");
+    // A block of several statements is told that a definition has changed.
+    run(&mut session, "create table t (a int, b int, primary key (a, b)) with (partition_by = 'b')");
     run(&mut late, "begin");
     run(&mut late, "select 1");
     assert_eq!(code(&mut late, "select * from t"), "40001");

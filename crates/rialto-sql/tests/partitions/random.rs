@@ -336,7 +336,7 @@ fn once(seed: u64) -> u64 {
 fn random_statements_give_what_one_database_gives() {
     let mut statements = 0;
     let (_, seeds) = for_a_while(|seed| statements += once(seed));
-    println!("tally: sql_over_partitions, {seeds} seeds, {statements} statements");
+    println!("tally: SQL over partitions, {seeds} seeds, {statements} operations");
 }
 
 /// The accepted statements of docs/sql.md.

@@ -98,6 +98,9 @@ fn settings_reach_the_branches() {
     assert_eq!(code(&mut session, "update t set v = 1"), "55P03");
     run(&mut session, "rollback");
     run(&mut holder, "rollback");
+    run(&mut session, "set lock_timeout = 0");
+    run(&mut session, "set rialto.durability = 'disk'");
+    assert_eq!(tag(&mut session, "update t set v = 1 where id < 3"), "UPDATE 2");
     run(&mut session, "begin read only");
     assert_eq!(code(&mut session, "update t set v = 1 where id = 1"), "25006");
     run(&mut session, "rollback");
