@@ -68,10 +68,17 @@ fn messages_of_a_connection_come_in_order_without_a_gap_and_by_no_later_one() {
         });
         let _ends_with_the_test = SetWhenDropped(&is_over);
         let began = Instant::now();
-        let mut cuts = 0;
+        let (mut cuts, mut last) = (0, None);
         while cuts < 20 || began.elapsed() < Random::test_time_from_environment() {
-            let before = to.recorder.count();
-            patiently("messages come", || (to.recorder.count() > before + 20).then_some(()));
+            last = to.recorder.wait("messages by another connection", |heard| {
+                let mut newest = heard.iter().rev().filter_map(|heard| match heard {
+                    Heard::Message { connection, .. } => Some(*connection),
+                    Heard::Event(_) => None,
+                });
+                let connection = newest.next();
+                let is_next = connection != last && newest.take(20).all(|other| Some(other) == connection);
+                (connection.is_some() && is_next).then_some(connection)
+            });
             // A receiver that takes no bytes: the queue has messages when the connection ends.
             if random.next().is_multiple_of(2) {
                 proxy.pass(Passes::Stalled);

@@ -68,7 +68,9 @@ fn three_nodes_have_four_connections_each_and_keep_the_order_of_each_direction_a
         }
         assert_eq!(to.links.connections(), 4, "2(n - 1)");
     }
-    assert_eq!(sum(&nodes, |counts| counts.messages_sent), 6 * EACH as u64);
+    // A count follows its write.
+    let written = || sum(&nodes, |counts| counts.messages_sent) == 6 * EACH as u64;
+    patiently("the counts", || written().then_some(()));
     assert_eq!(sum(&nodes, |counts| counts.messages_received), 6 * EACH as u64);
     assert_eq!(sum(&nodes, |counts| counts.bytes_sent), sum(&nodes, |counts| counts.bytes_received));
     assert!(sum(&nodes, |counts| counts.writes) <= 6 * EACH as u64);
