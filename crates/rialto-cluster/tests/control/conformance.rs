@@ -56,6 +56,7 @@ pub fn all(clients: &[&dyn ControlStore]) {
     a_client_hears_of_changes(clients);
     many_threads_wait_while_others_are_answered(clients[0]);
     what_is_too_long_is_refused(clients[0]);
+    a_list_may_have_many_of_the_longest_values(clients[0]);
 }
 
 fn a_store_without_an_identity_gets_one(clients: &[&dyn ControlStore]) {
@@ -398,5 +399,19 @@ fn count_up(client: &dyn ControlStore) -> Revision {
         if let Swapped::Done(revision) = swapped.expect("the store answers") {
             return revision;
         }
+    }
+}
+
+fn a_list_may_have_many_of_the_longest_values(store: &dyn ControlStore) {
+    const KEYS: usize = 70;
+    for number in 0..KEYS {
+        done(store, &format!("longest/{number:02}"), None, &vec![number as u8; VALUE_MAX]);
+    }
+    let listed = store.list("longest/").expect("the store answers").keys;
+    assert_eq!(listed.len(), KEYS);
+    for (number, (_, versioned)) in listed.iter().enumerate() {
+        assert!(
+            versioned.value.len() == VALUE_MAX && versioned.value.iter().all(|&byte| byte == number as u8)
+        );
     }
 }

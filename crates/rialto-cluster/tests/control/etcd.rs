@@ -197,20 +197,22 @@ fn a_swap_that_was_sent_is_not_refused_whatever_the_answer_is() {
     assert_eq!(other.identify(now), Ok(now));
     let proxy = Proxy::before(address(&one));
     let options = EtcdOptions { endpoints: vec![proxy.address().to_string()], ..one.options(None) };
-    let store = EtcdStore::connect(options).expect("etcd answers");
-    proxy.lead_to(address(&two));
-    proxy.pass(Passes::Cut);
-    proxy.pass(Passes::Both);
-    let told = patiently("the other etcd does it", || {
-        let told = unavailable(store.swap(now, "key", None, b"done"));
-        value(&other, "key").map(|_| told)
+    let mut number = 0;
+    patiently("the other etcd does it", || {
+        number += 1;
+        let key = format!("key{number}");
+        proxy.lead_to(address(&one));
+        let store = EtcdStore::connect(options.clone()).expect("etcd answers");
+        proxy.lead_to(address(&two));
+        proxy.pass(Passes::Cut);
+        proxy.pass(Passes::Both);
+        // By a connection that is made again, or not at all: one that is known to have failed is looked at first.
+        let answer = store.swap(now, &key, None, b"done");
+        assert_eq!(value(&patient, &key), None);
+        let refused = store.get(&key);
+        assert!(matches!(refused, Err(ControlError::Refused(what)) if what.contains("one etcd")));
+        value(&other, &key).map(|_| unavailable(answer))
     });
-    assert_eq!(value(&patient, "key"), None);
-    println!("{told}");
-    unavailable(store.identify(now));
-    unavailable(store.renew_identity(now, StoreIdentity::draw()));
-    let refused = store.get("key");
-    assert!(matches!(&refused, Err(ControlError::Refused(what)) if what.contains("one etcd")), "{refused:?}");
 }
 
 /// An etcd that has no space left says so. That is no refusal either, and tells what to do.
@@ -241,12 +243,13 @@ fn a_connection_that_is_silent_is_replaced() {
     if !is_installed() {
         return;
     }
+    let call_max = 2 * CALL_MAX;
     let etcd = Etcd::start(1);
     let patient = etcd.client();
     let address = etcd.endpoint(0).replace("http://", "").parse().expect("an address");
     let proxy = Proxy::before(address);
     let endpoints = vec![proxy.address().to_string()];
-    let options = EtcdOptions { endpoints, call_max: CALL_MAX, ..etcd.options(None) };
+    let options = EtcdOptions { endpoints, call_max, ..etcd.options(None) };
     let store = patiently("etcd answers", || EtcdStore::connect(options.clone()).ok());
     let mut revision = done(&patient, "key", None, b"0");
     for round in 1..4 {
@@ -255,7 +258,8 @@ fn a_connection_that_is_silent_is_replaced() {
             Some(revision)
         );
         proxy.freeze();
-        let found = patiently("a read by another connection", || store.get("key").ok());
+        // One call notices it; a few may be late for other reasons.
+        let found = (0..4).find_map(|_| store.get("key").ok()).expect("a read by another connection");
         assert_eq!(found.value.map(|found| found.revision), Some(revision));
 
         std::thread::scope(|scope| {
@@ -269,7 +273,7 @@ fn a_connection_that_is_silent_is_replaced() {
                 sender.send(changed).expect("the test waits");
             });
             // While it watches, most likely.
-            std::thread::sleep(CALL_MAX / 4);
+            std::thread::sleep(call_max / 4);
             proxy.freeze();
             revision = done(patient, "key", Some(revision), &[round]);
             assert_eq!(heard.recv_timeout(patience()), Ok(Some(Changed::Yes)), "round {round}");

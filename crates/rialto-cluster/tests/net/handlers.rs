@@ -34,13 +34,14 @@ fn the_end_of_an_older_link_is_told_before_the_beginning_of_a_newer_one_with_the
         // If the newer connection told its beginning now, it would have the time to do so.
         std::thread::sleep(Duration::from_millis(100));
         drop(stalled);
-        one.wait_for_links(&two);
         two.recorder.wait("the newer connection", |heard| {
             let began = |heard: &&Heard| {
                 matches!(heard, Heard::Event(Event::Began { direction: Direction::Incoming, .. }))
             };
             (heard.iter().filter(began).count() >= round + 2).then_some(())
         });
+        // The other node has told the end of its older connection before.
+        one.wait_for_links(&two);
         two.wait_for_links(&one);
         assert_events_alternate(&two);
         assert_events_alternate(&one);

@@ -59,11 +59,6 @@ impl Recorder {
         }
     }
 
-    /// How much it has heard.
-    pub fn count(&self) -> usize {
-        self.heard.lock().expect("no panic").len()
-    }
-
     pub fn heard(&self) -> Vec<Heard> {
         self.heard.lock().expect("no panic").clone()
     }

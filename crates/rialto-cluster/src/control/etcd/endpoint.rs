@@ -22,7 +22,7 @@ pub(super) struct Endpoint {
     connection: Mutex<Arc<Connection>>,
 }
 
-/// A connection with a member. It is made again when it has ended, and replaced when it is silent.
+/// A connection with a member. It is made again when it has ended, and replaced when it has failed or is silent.
 pub(super) struct Connection {
     pub client: Client,
     /// Set once the member's version was found to be new enough.
@@ -65,13 +65,13 @@ impl Endpoint {
         Arc::clone(&self.connection.lock())
     }
 
-    /// Has later calls use another connection than this one, which has not answered: its other end may be gone without a
-    /// word. Calls that wait for an answer by it go on.
-    pub(super) async fn replace(&self, silent: &Arc<Connection>) {
+    /// Has later calls use another connection than this one, which has failed or has not answered: its other end may be
+    /// gone without a word. Calls that wait for an answer by it go on.
+    pub(super) async fn replace(&self, failed: &Arc<Connection>) {
         // A name that was usable once is so again.
         let Ok(new) = Connection::new(&self.name, &self.options).await else { return };
         let mut connection = self.connection.lock();
-        if Arc::ptr_eq(&connection, silent) {
+        if Arc::ptr_eq(&connection, failed) {
             *connection = Arc::new(new);
         }
     }

@@ -204,13 +204,14 @@ impl Shared {
     async fn ask_for(&self, index: usize, request: Request, share: Duration) -> Result<Answer, Failed> {
         let endpoint = &self.endpoints[index];
         let connection = endpoint.connection();
-        match tokio::time::timeout(share, self.ask_one(endpoint, &connection, request)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                endpoint.replace(&connection).await;
-                Err(Failed::Unknown(format!("{} has not answered for {share:.1?}", endpoint.name)))
-            }
+        let answer = tokio::time::timeout(share, self.ask_one(endpoint, &connection, request)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(Failed::Unknown(format!("{} has not answered for {share:.1?}", endpoint.name)))
+        });
+        if let Err(Failed::Unknown(_)) = answer {
+            endpoint.replace(&connection).await;
         }
+        answer
     }
 
     /// The endpoint that has answered last.
