@@ -130,7 +130,7 @@ fn transactions_are_atomic_durable_and_in_order() {
 
 #[test]
 fn after_a_forced_loss_what_is_left_is_atomic() {
-    for_a_while(Random::test_time_from_environment() / 2, |seed| simulate(seed, Faults::ForcedLosses));
+    for_a_while(Random::test_time_from_environment(), |seed| simulate(seed, Faults::ForcedLosses));
 }
 
 /// Whether some seed finds that something is wrong if a rule of the driver is left out.

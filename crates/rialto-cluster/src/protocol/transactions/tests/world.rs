@@ -143,7 +143,11 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, faults: Faults) -> World {
         let mut random = Random::new(seed);
-        let partitions = 2 + random.below(3) as usize;
+        let partitions = match faults {
+            Faults::WithinGuarantees => 2 + random.below(3) as usize,
+            // A branch that ends otherwise than another one: the deciding partition is a third.
+            Faults::ForcedLosses => 3 + random.below(2) as usize,
+        };
         let sessions = 2 + random.below(3) as usize;
         let mut world = World {
             now: 0,
@@ -291,7 +295,7 @@ impl World {
             }
             Event::ClientWakes(of) => self.client_wakes(of),
             Event::Fault => self.fault(),
-            Event::FailsOver(of) => self.fail_over(of),
+            Event::FailsOver(of) => self.fail_over(of, 2),
         }
     }
 
