@@ -44,7 +44,7 @@ impl Spec {
         self.ops().any(|(at, _)| self.writes_in(at))
     }
 
-    fn partitions(&self) -> Vec<usize> {
+    pub fn partitions(&self) -> Vec<usize> {
         let mut partitions: Vec<_> = self.ops().map(|(of, _)| of).collect();
         partitions.sort_unstable();
         partitions.dedup();

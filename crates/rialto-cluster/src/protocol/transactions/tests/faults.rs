@@ -102,7 +102,10 @@ impl World {
         }
         partition.opening = Opening(partition.opening.0 + 1);
         let (id, opening) = (PartitionId(of as u32), partition.opening);
-        let rows = partition.model.rows.clone();
+        let mut rows = partition.model.rows.clone();
+        if self.forgets_losses {
+            rows.lost = rows.lost.filter(|lost| lost.0 + 1 == opening.0);
+        }
         partition.primary = Some(Participant::open(Opened { partition: id, opening, rows }, now));
         let within = match self.faults {
             Faults::ForcedLosses => 150_000,

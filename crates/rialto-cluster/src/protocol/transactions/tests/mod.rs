@@ -11,6 +11,7 @@ mod faults;
 mod history;
 mod model;
 mod network;
+mod scenarios;
 mod world;
 
 pub(super) use model::Bank;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 
 use crate::protocol::PartitionId;
+use crate::protocol::transactions::Pace;
 use history::{Transaction, Writers, what_is_wrong};
 use model::KEYS;
 use world::{Faults, World};
@@ -134,15 +136,15 @@ fn after_a_forced_loss_what_is_left_is_atomic() {
 }
 
 /// Whether some seed finds that something is wrong if a rule of the driver is left out.
-fn is_found_without(rule: fn(&mut World)) -> bool {
+fn is_found_without(rule: fn(&mut World), faults: Faults) -> bool {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
     let is_wrong = |seed| {
         let run = || {
-            let mut world = World::new(seed, Faults::WithinGuarantees);
+            let mut world = World::new(seed, faults);
             rule(&mut world);
             world.run();
-            check(&world, Faults::WithinGuarantees);
+            check(&world, faults);
         };
         std::panic::catch_unwind(run).is_err()
     };
@@ -151,7 +153,45 @@ fn is_found_without(rule: fn(&mut World)) -> bool {
 
 #[test]
 fn reads_without_locks_have_to_wait_for_branches_that_have_written() {
-    assert!(is_found_without(|world| {
+    let passes = |world: &mut World| {
         world.partitions.iter_mut().for_each(|partition| partition.model.passes_writes = true);
-    }));
+    };
+    assert!(is_found_without(passes, Faults::WithinGuarantees));
+}
+
+#[test]
+fn what_may_be_answered_has_to_be_asked_before_a_step_is_fed() {
+    assert!(is_found_without(|world| world.feeds_deposed = true, Faults::WithinGuarantees));
+}
+
+#[test]
+fn a_forced_loss_has_to_be_known_to_each_later_opening() {
+    assert!(is_found_without(|world| world.forgets_losses = true, Faults::ForcedLosses));
+}
+
+/// What a simulation is for does happen in it.
+#[test]
+fn the_simulation_comes_to_each_kind_of_end() {
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (mut by_deposed, mut asked, mut ends) = (0, 0, BTreeMap::<_, u32>::new());
+    for seed in 0..200 {
+        let faults = if seed % 2 == 0 { Faults::WithinGuarantees } else { Faults::ForcedLosses };
+        let mut world = World::new(first.wrapping_add(seed), faults);
+        world.run();
+        by_deposed += world.received_by_deposed;
+        asked += world.operator_asked;
+        for attempt in world.cluster.attempts.values().filter(|attempt| attempt.spec.pace == Pace::Statements)
+        {
+            let is_alone = attempt.spec.partitions().len() == 1;
+            let is_answered = world.cluster.answered.contains_key(&attempt.request);
+            let kind = (is_alone, attempt.spec.writes(), attempt.spec.rolls_back, is_answered);
+            *ends.entry(kind).or_default() += 1;
+        }
+    }
+    assert!(by_deposed > 50 && asked > 5, "{by_deposed} messages, {asked} questions");
+    for (is_alone, writes) in [(false, false), (false, true), (true, false), (true, true)] {
+        let has = |rolls_back, is_answered| ends.contains_key(&(is_alone, writes, rolls_back, is_answered));
+        assert!(has(false, true) && has(true, false) && !has(true, true), "{ends:?}");
+    }
 }

@@ -193,6 +193,8 @@ impl World {
 
     fn partition_receives(&mut self, to: usize, opening: Opening, message: Message<Bank>) {
         let now = self.time();
+        let is_deposed = self.is_deposed(to, opening);
+        self.received_by_deposed += u32::from(is_deposed);
         self.at(to, opening).expect("it is there").0.receive(message, now);
         self.work_at(to, opening);
     }

@@ -129,6 +129,10 @@ pub struct World {
     pub faults: Faults,
     /// A rule of the driver is left out: steps of a primary are fed though nothing may be answered.
     pub feeds_deposed: bool,
+    /// Another one: only the opening that follows a forced loss knows of it.
+    pub forgets_losses: bool,
+    pub received_by_deposed: u32,
+    pub operator_asked: u32,
     /// Most transactions read.
     pub reads_more: bool,
     /// From here on there are no faults.
@@ -161,6 +165,9 @@ impl World {
             queues: BTreeMap::new(),
             faults,
             feeds_deposed: false,
+            forgets_losses: false,
+            received_by_deposed: 0,
+            operator_asked: 0,
             reads_more: random.chance(1, 2),
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
@@ -316,7 +323,7 @@ impl World {
         self.partitions[of].deposed.iter().map(|of| of.primary.opening()).collect()
     }
 
-    fn is_deposed(&self, of: usize, opening: Opening) -> bool {
+    pub fn is_deposed(&self, of: usize, opening: Opening) -> bool {
         !self.partitions[of].primary.as_ref().is_some_and(|primary| primary.opening() == opening)
     }
 
@@ -396,7 +403,10 @@ impl World {
             }
             Effect::Release { transaction } => model.abort(transaction, Vec::new(), Level::Memory),
             Effect::Write { transaction, rows, level, step } => model.write(transaction, rows, level, step),
-            Effect::AskOperator { transaction } => primary.operator_decides(transaction, says),
+            Effect::AskOperator { transaction } => {
+                primary.operator_decides(transaction, says);
+                self.operator_asked += 1;
+            }
         }
     }
 
