@@ -307,8 +307,10 @@ impl<W: Work> Coordinator<W> {
                 if votes {
                     part.vote = Vote::Given;
                 }
-                let is_news = access > part.of.access;
-                part.of.access = part.of.access.max(access);
+                let is_news = access > part.of.access && !fault_injection::is_on("writes-come-unheard");
+                if is_news {
+                    part.of.access = access;
+                }
                 replies.push((from, reply));
                 if is_news && self.parts.iter().any(|part| part.vote != Vote::NotAsked) {
                     // The votes are for a branch that only reads.

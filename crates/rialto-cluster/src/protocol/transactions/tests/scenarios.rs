@@ -6,7 +6,7 @@ use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::{
     Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect, Decision,
     Effect, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran, RowChange,
-    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR,
+    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -164,6 +164,46 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
     assert_eq!(asks(&mut of, 10 * time), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time - 1), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time), ["abort, 0 rows", "decided Abort"]);
+}
+
+#[test]
+fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Add(0, 1)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        action,
+        vote: None,
+    };
+    of.hears(COORDINATOR, Body::Act(act), 0);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    let verdict = Verdict::Commit(Answer::default());
+    of.hears(COORDINATOR, Body::Decide { branches: branches(), request: None, verdict }, 0);
+    of.0.reserved(ID, true, Duration::ZERO);
+    assert_eq!(of.effects(), ["commit, 1 rows"]);
+    // The commit is durable, which only the next opening knows. That one has told the branch.
+    let other = Sender::Partition(OTHER, Opening(3));
+    assert_eq!(of.hears(other, Body::Confirmed(Decision::Commit, branches()), 0), [""; 0]);
+    // It knows nothing of branches under later openings.
+    let later = |deciding, of| {
+        let all = [branch(DECIDING, deciding, Access::Writes), branch(OTHER, of, Access::Writes)];
+        Branches { all: all.into(), ..branches() }
+    };
+    let id = TransactionId { number: 2, ..ID };
+    let says = |from, to, body| {
+        let mut of = Of::open(to, 3, &[]);
+        of.0.receive(Message { from, to: Address::Partition(to), transaction: id, body }, Duration::ZERO);
+        of.effects()
+    };
+    assert_eq!(says(other, DECIDING, Body::Inquire(later(3, 3))), ["decided Abort"]);
+    assert_eq!(says(other, DECIDING, Body::Inquire(later(4, 3))), [""; 0]);
+    assert_eq!(says(other, DECIDING, Body::Confirmed(Decision::Commit, later(4, 3))), [""; 0]);
+    assert_eq!(says(deciding(4), OTHER, Body::Decided(Decision::Commit, later(4, 4))), [""; 0]);
+    assert_eq!(says(deciding(4), OTHER, Body::Ask(later(4, 4))), [""; 0]);
 }
 
 #[test]
