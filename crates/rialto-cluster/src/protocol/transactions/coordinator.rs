@@ -37,7 +37,7 @@ pub struct Plan {
     pub deciding: PartitionId,
     /// The level that the client asks for.
     pub level: Level,
-    /// Who says when it goes on.
+    /// What makes it go on.
     pub pace: Pace,
     /// The branches, with the openings that the coordinator's node believes in: the deciding one at least, and all if
     /// votes are to ride on replies. Then their access is as it will be; else a branch that writes may begin as one that

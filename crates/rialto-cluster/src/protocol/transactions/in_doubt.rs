@@ -26,7 +26,7 @@ use crate::protocol::PartitionId;
 /// How long a deciding branch may stay open from when a prepared one first asks it for the decision.
 pub const UNDECIDED_FOR: Duration = Duration::from_millis(60);
 
-/// A branch whose *Prepared* is gone, while that is being made durable, and who waits for it.
+/// A branch whose *Prepared* is gone, while that is being made durable, and what is told afterwards.
 #[derive(Debug)]
 pub(super) struct Aborting {
     /// [`Body::Ask`] is to be answered.

@@ -10,7 +10,7 @@ use rialto::fault_injection;
 
 use super::{Body, Work};
 
-/// Who says when a transaction goes on.
+/// What makes a transaction go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// A call: its actions follow one another, and there is a time for all of them.

@@ -329,7 +329,7 @@ impl World {
             fails: random.chance(1, 12),
             is_numbered: random.chance(6, 7),
         };
-        if random.chance(1, 4) {
+        if random.chance(1, 4) || self.only_statements {
             spec.into_statements(random);
         }
         spec

@@ -134,6 +134,16 @@ fn transactions_are_atomic_durable_and_in_order() {
 }
 
 #[test]
+fn transactions_of_statements_are_atomic_durable_and_in_order() {
+    for_a_while(Random::test_time_from_environment() / 2, |seed| {
+        let mut world = World::new(seed, Faults::WithinGuarantees);
+        world.only_statements = true;
+        world.run();
+        check(&world, Faults::WithinGuarantees);
+    });
+}
+
+#[test]
 fn after_a_forced_loss_what_is_left_is_atomic() {
     for_a_while(Random::test_time_from_environment(), |seed| simulate(seed, Faults::ForcedLosses));
 }

@@ -133,6 +133,8 @@ pub struct World {
     pub forgets_losses: bool,
     pub received_by_deposed: u32,
     pub operator_asked: u32,
+    /// All clients send their transactions statement by statement.
+    pub only_statements: bool,
     /// Most transactions read.
     pub reads_more: bool,
     /// From here on there are no faults.
@@ -166,6 +168,7 @@ impl World {
             faults,
             feeds_deposed: false,
             forgets_losses: false,
+            only_statements: false,
             received_by_deposed: 0,
             operator_asked: 0,
             reads_more: random.chance(1, 2),
