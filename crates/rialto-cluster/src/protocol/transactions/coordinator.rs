@@ -37,7 +37,7 @@ pub struct Plan {
     pub deciding: PartitionId,
     /// The level that the client asks for.
     pub level: Level,
-    /// Who says when it goes on.
+    /// What makes it go on.
     pub pace: Pace,
     /// The branches, with the openings that the coordinator's node believes in: the deciding one at least, and all if
     /// votes are to ride on replies. Then their access is as it will be; else a branch that writes may begin as one that
@@ -312,8 +312,10 @@ impl<W: Work> Coordinator<W> {
                 if votes {
                     part.vote = Vote::Given;
                 }
-                let is_news = access > part.of.access;
-                part.of.access = part.of.access.max(access);
+                let is_news = access > part.of.access && !fault_injection::is_on("writes-come-unheard");
+                if is_news {
+                    part.of.access = access;
+                }
                 replies.push((from, reply));
                 if is_news && self.parts.iter().any(|part| part.vote != Vote::NotAsked) {
                     // The votes are for a branch that only reads.

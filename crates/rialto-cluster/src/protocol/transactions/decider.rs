@@ -223,9 +223,15 @@ impl Decider {
 
     /// Ends an inquiry.
     pub fn settle<W: Work>(&mut self, id: TransactionId, decision: Decision, effects: &mut Vec<Effect<W>>) {
-        if let Some(inquiry) = self.inquiries.remove(&id) {
-            self.record(id, decision, inquiry.branches, effects);
+        let Some(inquiry) = self.inquiries.remove(&id) else { return };
+        if decision == Decision::Abort && fault_injection::is_on("inquiry-aborts-in-memory") {
+            for branch in inquiry.branches.prepared() {
+                let body = Body::Decided(decision, inquiry.branches.clone());
+                effects.push(self.message(id, branch.partition, body));
+            }
+            return;
         }
+        self.record(id, decision, inquiry.branches, effects);
     }
 
     /// Sends again what was not confirmed.

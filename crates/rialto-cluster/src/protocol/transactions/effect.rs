@@ -117,7 +117,7 @@ pub enum Step {
     Reads,
     /// [`Effect::Commit`].
     Commit,
-    /// [`Effect::Abort`].
+    /// [`Effect::Abort`] with rows.
     Aborted,
     /// [`Effect::Write`], of what the deciding partition remembers.
     Rows,

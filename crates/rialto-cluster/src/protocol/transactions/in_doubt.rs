@@ -26,7 +26,7 @@ use crate::protocol::PartitionId;
 /// How long a deciding branch may stay open from when a prepared one first asks it for the decision.
 pub const UNDECIDED_FOR: Duration = Duration::from_millis(60);
 
-/// A branch whose *Prepared* is gone, while that is being made durable, and who waits for it.
+/// A branch whose *Prepared* is gone, while that is being made durable, and what is told afterwards.
 #[derive(Debug)]
 pub(super) struct Aborting {
     /// [`Body::Ask`] is to be answered.
@@ -55,7 +55,9 @@ impl<W: Work> Participant<W> {
         match body {
             Body::Decided(decision, branches) => self.decided(id, opening, decision, branches, now),
             // It has its place here, and is not known to be durable yet: an opening after this one has told of it.
-            Body::Confirmed(..) if self.branches.contains_key(&id) => {}
+            Body::Confirmed(..)
+                if self.branches.contains_key(&id)
+                    && !fault_injection::is_on("forgotten-before-it-is-decided") => {}
             Body::Confirmed(decision, branches) => {
                 self.decider.confirmed(id, from, decision, branches, &mut self.effects);
             }
@@ -157,7 +159,12 @@ impl<W: Work> Participant<W> {
         }
         let decision = match self.branches.get_mut(&id) {
             Some(branch) => {
-                let is_late = *branch.asked_at.get_or_insert(now) + UNDECIDED_FOR <= now;
+                let since = if fault_injection::is_on("undecided-since-it-was-opened") {
+                    branch.opened_at
+                } else {
+                    *branch.asked_at.get_or_insert(now)
+                };
+                let is_late = since + UNDECIDED_FOR <= now;
                 if !(is_late && branch.state.may_abort()) {
                     return self.send(id, to, Body::NotYet);
                 }
@@ -226,8 +233,8 @@ impl<W: Work> Participant<W> {
             }
         };
         match self.aborting.get_mut(&id) {
-            Some(aborting) => aborting.is_asked = true,
-            None => self.send(id, Address::Partition(from), Body::Standing(standing, branches)),
+            Some(aborting) if !fault_injection::is_on("ended-in-memory") => aborting.is_asked = true,
+            _ => self.send(id, Address::Partition(from), Body::Standing(standing, branches)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The messages between coordinators and partitions, and between partitions.
 
+use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Branches, Level, Opening, Request, TransactionId, Work};
@@ -229,7 +230,7 @@ impl<W: Work> Message<W> {
             _ => None,
         };
         // These are about no transaction: the last one says all.
-        let is_low = matches!(self.body, Body::Low { .. });
+        let is_low = matches!(self.body, Body::Low { .. }) && !fault_injection::is_on("heartbeats-pile-up");
         (is_low || self.transaction == earlier.transaction)
             && self.to == earlier.to
             && std::mem::discriminant(&self.body) == std::mem::discriminant(&earlier.body)

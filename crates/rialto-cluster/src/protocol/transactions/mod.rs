@@ -20,6 +20,10 @@
 //!
 //! Invariants kept here:
 //!
+//! SQL's transactions grow statement by statement ([`Pace::Statements`]): the first statement's partition is the deciding
+//! one, others join, each reply says whether its branch has written, and the commit asks for all votes in one round
+//! (*Prepare* beside *Confirm*). One that has stayed in one partition is decided by one message, at whichever level.
+//!
 //! - **Atomic**: all branches end as the deciding one. It says "commit" only when its own commit is durable at the
 //!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`).
 //! - **Durable**: a vote stands for a *Prepared* that is durable at the level and has room to commit; levels are at
@@ -29,7 +33,8 @@
 //! - **Remembered as long as needed**: what must outlive an opening is a row ([`RowChange`]). A decision is forgotten
 //!   when all branches have confirmed it, and what a branch knows of it afterwards (`decider`).
 //! - **Bounded**: queues (`queue`), waits and memory. A branch that is not prepared does not outlive its
-//!   coordinator's connection, or the number up to which its coordinator has ended everything.
+//!   coordinator's connection, or the heartbeat that says that it does not run. A transaction that its client keeps open
+//!   keeps partitions from forgetting no other one (`running`, `ended`).
 //!
 //! All of this is state machines: [`Coordinator`] and [`Participant`] take messages, results and the time, and give
 //! effects. How a driver maps the effects of a participant to the kernel:
@@ -42,15 +47,24 @@
 //! | [`Effect::Prepare`] | the state `Prepared`: values, all locks and the row in one packet; no commit barrier is held |
 //! | [`Effect::AwaitReads`] | waits until the log is durable at the level up to its end as it is now |
 //! | [`Effect::Commit`] | the states `Placed` and `Applied`, the rows in the same packet; locks go once it has its place |
-//! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back |
+//! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back. The rows are written with the end of *Prepared*, never before it |
 //! | [`Effect::Write`] | a transaction of its own on the system's tables |
+//!
+//! A primary that was deposed may not know it. So a driver tells a participant that something is durable
+//! ([`Participant::durable`], at level 1, too) only after it has asked the partition's replica what may be answered at that
+//! moment ([`Replica::answers`](super::replication::Replica::answers)), and found the step's place in it. The steps of a
+//! deposed primary then never end. It still receives and sends: refusals, aborts, and what it knew before. All of that is true
+//! under its opening; of later openings of its partition it says nothing (`in_doubt`).
 //!
 //! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
-//! prepared branches again, and then calls [`Participant::open`].
+//! prepared branches again, and then calls [`Participant::open`]. After a forced loss it writes [`RowChange::Lost`] first, and
+//! waits for that, too. A crash before that leaves the forced promotion undone: the next opening begins with it.
 //!
-//! The connections keep C2: once a partition has heard of an opening of another one, it refuses messages of earlier
-//! ones. So no decision that was told before a forced loss comes after the inquiry that follows it.
+//! C2: each message between partitions names its sender's opening, and once a partition has heard of an opening of another
+//! one, it refuses messages of earlier ones. It knows that in memory only. What an earlier opening has said stays true
+//! whatever comes later, but for what a forced loss takes back: a decision. So the one thing about openings of others that
+//! outlives an opening is a row: the opening that a prepared branch is bound to ([`RowChange::Bound`]).
 //!
 //! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
 //! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
@@ -60,8 +74,8 @@
 //!   their locks, or have lost them in a failover since. Then a later transaction may have overwritten what it read; a
 //!   reader that sees the later one's writes has to see its writes, too.
 //!
-//! Reading order: `ids`, `records`, `message`, `coordinator`, `branch`, `participant`, `in_doubt`, `decider`, `ended`,
-//! `answers`, `queue`; in `tests`, a simulation over models of partitions.
+//! Reading order: `ids`, `records`, `message`, `coordinator`, `running`, `branch`, `participant`, `in_doubt`, `decider`,
+//! `ended`, `answers`, `queue`; in `tests`, a simulation over models of partitions.
 
 mod answers;
 mod branch;

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use rialto::fault_injection;
+
 use super::{Body, Work};
 
-/// Who says when a transaction goes on.
+/// What makes a transaction go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// A call: its actions follow one another, and there is a time for all of them.
@@ -31,6 +33,7 @@ impl Running {
     pub fn begin(&mut self, pace: Pace) -> u64 {
         self.last += 1;
         match pace {
+            _ if fault_injection::is_on("long-transactions-hold-others-back") => self.calls.insert(self.last),
             Pace::Call => self.calls.insert(self.last),
             Pace::Statements => self.others.insert(self.last),
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rialto::io::Random;
 
 use super::model::{Answer, Bank, KEYS, Op, writes};
-use super::world::{Event, Time, World};
+use super::world::{Event, Faults, Time, World};
 use crate::protocol::transactions::{
     Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
     Outcome, Pace, Place, Plan, Request, Running, Sender, Start, TransactionId, Tries,
@@ -44,7 +44,7 @@ impl Spec {
         self.ops().any(|(at, _)| self.writes_in(at))
     }
 
-    fn partitions(&self) -> Vec<usize> {
+    pub fn partitions(&self) -> Vec<usize> {
         let mut partitions: Vec<_> = self.ops().map(|(of, _)| of).collect();
         partitions.sort_unstable();
         partitions.dedup();
@@ -267,6 +267,8 @@ impl World {
         // With every other seed: reads that others' writes may overtake.
         let kind =
             if self.reads_more { [0, 1, 4, 4, 5, 6][random.below(6) as usize] } else { random.below(10) };
+        let is_forced = self.faults == Faults::ForcedLosses;
+        let kind = if is_forced && random.chance(3, 4) { 9 } else { kind };
         match kind {
             // In one partition.
             0 | 1 => {
@@ -308,7 +310,7 @@ impl World {
                     phases.push(vec![second]);
                 }
                 let third = key(random);
-                match random.below(4) {
+                match if is_forced { 1 } else { random.below(4) } {
                     0 if count > 2 => phases[0].push((partitions[2], vec![Op::Read(third)])),
                     1 | 2 if count > 2 => {
                         phases[0].push((partitions[2], vec![Op::Add(third, delta)]));
@@ -327,7 +329,7 @@ impl World {
             fails: random.chance(1, 12),
             is_numbered: random.chance(6, 7),
         };
-        if random.chance(1, 4) {
+        if random.chance(1, 4) || self.only_statements {
             spec.into_statements(random);
         }
         spec
@@ -507,13 +509,12 @@ impl World {
         }
     }
 
-    /// The client of a transaction is gone, or waits no longer.
+    /// The client of a transaction is gone, or waits no longer. (A node that is paused has sent this before.)
     pub fn gives_up(&mut self, id: TransactionId) {
         let node = id.node.0 as usize;
         let of = &mut self.nodes[node];
         if of.is_up
             && of.start == id.start
-            && of.paused_until <= self.now
             && let Some(Run::Over(run)) = of.running.get_mut(&id.number)
         {
             run.coordinator.give_up();

@@ -14,7 +14,7 @@ impl World {
         let of = self.random.below(count) as usize;
         let other = self.random.below(count) as usize;
         match self.random.below(12) {
-            0..=3 => self.fail_over(of),
+            0..=3 => self.fail_over(of, 8),
             4 => {
                 let node = &mut self.nodes[of];
                 if node.is_up {
@@ -55,11 +55,12 @@ impl World {
         self.soon(40_000, Event::Fault);
     }
 
-    pub fn fail_over(&mut self, of: usize) {
+    /// A partition's primary fails. One in so many such failures loses what was durable, where a simulation has losses.
+    pub fn fail_over(&mut self, of: usize, one_is_forced_in: u64) {
         let Some(primary) = self.partitions[of].primary.take() else { return };
         let has_lost = |partition: &Partition| partition.model.rows.lost.is_some();
         let is_forced = self.faults == Faults::ForcedLosses
-            && self.random.chance(1, 2)
+            && self.random.chance(1, one_is_forced_in)
             && !self.partitions.iter().any(has_lost);
         // Its process has ended, or it does not know yet.
         let goes_on = !self.has_healed() && self.random.chance(1, 2);
@@ -101,9 +102,16 @@ impl World {
         }
         partition.opening = Opening(partition.opening.0 + 1);
         let (id, opening) = (PartitionId(of as u32), partition.opening);
-        let rows = partition.model.rows.clone();
+        let mut rows = partition.model.rows.clone();
+        if self.forgets_losses {
+            rows.lost = rows.lost.filter(|lost| lost.0 + 1 == opening.0);
+        }
         partition.primary = Some(Participant::open(Opened { partition: id, opening, rows }, now));
-        let within = if partition.deposed.is_empty() { 30_000 } else { 100_000 };
+        let within = match self.faults {
+            Faults::ForcedLosses => 150_000,
+            Faults::WithinGuarantees if partition.deposed.is_empty() => 30_000,
+            Faults::WithinGuarantees => 100_000,
+        };
         for node in 0..self.nodes.len() {
             let link = &mut self.links[node][of];
             let generation = link.at_node.max(link.at_partition) + 1;

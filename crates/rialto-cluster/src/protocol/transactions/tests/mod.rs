@@ -11,6 +11,7 @@ mod faults;
 mod history;
 mod model;
 mod network;
+mod scenarios;
 mod world;
 
 pub(super) use model::Bank;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 
 use crate::protocol::PartitionId;
+use crate::protocol::transactions::Pace;
 use history::{Transaction, Writers, what_is_wrong};
 use model::KEYS;
 use world::{Faults, World};
@@ -53,7 +55,10 @@ fn check(world: &World, faults: Faults) {
     for (of, partition) in world.partitions.iter().enumerate() {
         let rows = &partition.model.rows;
         assert!(
-            rows.prepared.is_empty() && rows.decisions.is_empty() && rows.committed.is_empty(),
+            rows.prepared.is_empty()
+                && rows.bound.is_empty()
+                && rows.decisions.is_empty()
+                && rows.committed.is_empty(),
             "{rows:?}"
         );
         for key in 0..KEYS {
@@ -129,20 +134,30 @@ fn transactions_are_atomic_durable_and_in_order() {
 }
 
 #[test]
+fn transactions_of_statements_are_atomic_durable_and_in_order() {
+    for_a_while(Random::test_time_from_environment() / 2, |seed| {
+        let mut world = World::new(seed, Faults::WithinGuarantees);
+        world.only_statements = true;
+        world.run();
+        check(&world, Faults::WithinGuarantees);
+    });
+}
+
+#[test]
 fn after_a_forced_loss_what_is_left_is_atomic() {
-    for_a_while(Random::test_time_from_environment() / 2, |seed| simulate(seed, Faults::ForcedLosses));
+    for_a_while(Random::test_time_from_environment(), |seed| simulate(seed, Faults::ForcedLosses));
 }
 
 /// Whether some seed finds that something is wrong if a rule of the driver is left out.
-fn is_found_without(rule: fn(&mut World)) -> bool {
+fn is_found_without(rule: fn(&mut World), faults: Faults) -> bool {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
     let is_wrong = |seed| {
         let run = || {
-            let mut world = World::new(seed, Faults::WithinGuarantees);
+            let mut world = World::new(seed, faults);
             rule(&mut world);
             world.run();
-            check(&world, Faults::WithinGuarantees);
+            check(&world, faults);
         };
         std::panic::catch_unwind(run).is_err()
     };
@@ -151,7 +166,49 @@ fn is_found_without(rule: fn(&mut World)) -> bool {
 
 #[test]
 fn reads_without_locks_have_to_wait_for_branches_that_have_written() {
-    assert!(is_found_without(|world| {
+    let passes = |world: &mut World| {
         world.partitions.iter_mut().for_each(|partition| partition.model.passes_writes = true);
-    }));
+    };
+    assert!(is_found_without(passes, Faults::WithinGuarantees));
+}
+
+#[test]
+fn what_may_be_answered_has_to_be_asked_before_a_step_is_fed() {
+    assert!(is_found_without(|world| world.feeds_deposed = true, Faults::WithinGuarantees));
+}
+
+#[test]
+fn a_forced_loss_has_to_be_known_to_each_later_opening() {
+    assert!(is_found_without(|world| world.forgets_losses = true, Faults::ForcedLosses));
+}
+
+/// What a simulation is for does happen in it.
+#[test]
+fn the_simulation_comes_to_each_kind_of_end() {
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (mut by_deposed, mut asked, mut ends) = (0, 0, BTreeMap::<_, u32>::new());
+    let kinds = [(false, false), (false, true), (true, false), (true, true)];
+    for seed in 0..5_000 {
+        let faults = if seed % 2 == 0 { Faults::WithinGuarantees } else { Faults::ForcedLosses };
+        let mut world = World::new(first.wrapping_add(seed), faults);
+        world.run();
+        by_deposed += world.received_by_deposed;
+        asked += world.operator_asked;
+        for attempt in world.cluster.attempts.values().filter(|attempt| attempt.spec.pace == Pace::Statements)
+        {
+            let (is_alone, rolls_back) = (attempt.spec.partitions().len() == 1, attempt.spec.rolls_back);
+            let is_answered = world.cluster.answered.contains_key(&attempt.request);
+            assert!(!(rolls_back && is_answered), "{attempt:?}");
+            if rolls_back || is_answered {
+                *ends.entry((is_alone, attempt.spec.writes(), rolls_back)).or_default() += 1;
+            }
+        }
+        let has =
+            |of: &(bool, bool)| [true, false].iter().all(|back| ends.contains_key(&(of.0, of.1, *back)));
+        if by_deposed > 50 && asked > 3 && kinds.iter().all(has) {
+            return;
+        }
+    }
+    panic!("{by_deposed} messages to deposed primaries, {asked} questions to operators, {ends:?}");
 }

@@ -63,8 +63,10 @@ impl World {
             let within = if self.random.chance(1, 2) { 5_000 } else { 200_000 };
             self.soon(within, Event::Deliver { message: message.clone(), generation, is_copy: true });
         }
+        let is_late = self.faults == Faults::ForcedLosses && matches!(message.body, Body::Decided(..));
         let within = match self.random.below(20) {
             0 if !has_healed => 100_000,
+            3..=14 if is_late && !has_healed => 150_000,
             1 | 2 => 10_000,
             _ => 1_000,
         };
@@ -97,22 +99,33 @@ impl World {
     /// Some failures come just when something depends on what a message says.
     fn fault_just_then(&mut self, message: &Message<Bank>) {
         let is_forced = self.faults == Faults::ForcedLosses;
+        let is_vote = matches!(message.body, Body::Voted | Body::Reply { votes: true, .. });
         let one_in = match message.body {
             Body::StillHeld => 6,
+            Body::Standing(..) | Body::Decided(..) if is_forced => 3,
+            _ if is_forced && is_vote => 8,
             Body::Reply { .. } | Body::Decide { .. } => 25,
-            Body::Standing(..) if is_forced => 4,
             _ => u64::MAX,
         };
         if self.random.chance(1, one_in) {
             let of = match message.from {
+                Sender::Partition(..) if is_vote => self.cluster.attempts[&message.transaction].deciding,
                 Sender::Partition(of, _) => of.0 as usize,
                 Sender::Coordinator(_) => self.random.below(self.partitions.len() as u64) as usize,
             };
             self.soon(4_000, Event::FailsOver(of));
         }
-        // Coordinators that give up late.
+        // Coordinators that hear of votes late, and give up late.
+        if let Address::Coordinator(node) = message.to
+            && is_forced
+            && is_vote
+            && self.random.chance(1, 4)
+        {
+            self.nodes[node.0 as usize].paused_until = self.now + 60_000 + self.random.below(200_000);
+        }
         if matches!(message.body, Body::Standing(Standing::Prepared, _)) && self.random.chance(1, 2) {
-            self.soon(4_000, Event::GivesUp(message.transaction));
+            let within = if self.random.chance(1, 2) { 4_000 } else { 80_000 };
+            self.soon(within, Event::GivesUp(message.transaction));
         }
     }
 
@@ -147,7 +160,7 @@ impl World {
                     && !self.has_healed()
                     && self.random.chance(1, 3)
                 {
-                    return self.fail_over(to);
+                    return self.fail_over(to, 2);
                 }
                 match self.deposed(to).first() {
                     Some(opening) if self.random.chance(1, 3) => {
@@ -180,6 +193,8 @@ impl World {
 
     fn partition_receives(&mut self, to: usize, opening: Opening, message: Message<Bank>) {
         let now = self.time();
+        let is_deposed = self.is_deposed(to, opening);
+        self.received_by_deposed += u32::from(is_deposed);
         self.at(to, opening).expect("it is there").0.receive(message, now);
         self.work_at(to, opening);
     }

@@ -129,6 +129,12 @@ pub struct World {
     pub faults: Faults,
     /// A rule of the driver is left out: steps of a primary are fed though nothing may be answered.
     pub feeds_deposed: bool,
+    /// Another one: only the opening that follows a forced loss knows of it.
+    pub forgets_losses: bool,
+    pub received_by_deposed: u32,
+    pub operator_asked: u32,
+    /// All clients send their transactions statement by statement.
+    pub only_statements: bool,
     /// Most transactions read.
     pub reads_more: bool,
     /// From here on there are no faults.
@@ -143,7 +149,11 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, faults: Faults) -> World {
         let mut random = Random::new(seed);
-        let partitions = 2 + random.below(3) as usize;
+        let partitions = match faults {
+            Faults::WithinGuarantees => 2 + random.below(3) as usize,
+            // A branch that ends otherwise than another one: the deciding partition is a third.
+            Faults::ForcedLosses => 3 + random.below(2) as usize,
+        };
         let sessions = 2 + random.below(3) as usize;
         let mut world = World {
             now: 0,
@@ -157,6 +167,10 @@ impl World {
             queues: BTreeMap::new(),
             faults,
             feeds_deposed: false,
+            forgets_losses: false,
+            only_statements: false,
+            received_by_deposed: 0,
+            operator_asked: 0,
             reads_more: random.chance(1, 2),
             heals_at: 100_000 + random.below(500_000),
             begun: BTreeMap::new(),
@@ -291,7 +305,7 @@ impl World {
             }
             Event::ClientWakes(of) => self.client_wakes(of),
             Event::Fault => self.fault(),
-            Event::FailsOver(of) => self.fail_over(of),
+            Event::FailsOver(of) => self.fail_over(of, 2),
         }
     }
 
@@ -312,7 +326,7 @@ impl World {
         self.partitions[of].deposed.iter().map(|of| of.primary.opening()).collect()
     }
 
-    fn is_deposed(&self, of: usize, opening: Opening) -> bool {
+    pub fn is_deposed(&self, of: usize, opening: Opening) -> bool {
         !self.partitions[of].primary.as_ref().is_some_and(|primary| primary.opening() == opening)
     }
 
@@ -392,7 +406,10 @@ impl World {
             }
             Effect::Release { transaction } => model.abort(transaction, Vec::new(), Level::Memory),
             Effect::Write { transaction, rows, level, step } => model.write(transaction, rows, level, step),
-            Effect::AskOperator { transaction } => primary.operator_decides(transaction, says),
+            Effect::AskOperator { transaction } => {
+                primary.operator_decides(transaction, says);
+                self.operator_asked += 1;
+            }
         }
     }
 

@@ -1,0 +1,342 @@
+//! Single participants and coordinators, message by message.
+
+use std::time::Duration;
+
+use super::model::{Answer, Bank, Op};
+use crate::protocol::transactions::{
+    Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect, Decision,
+    Effect, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran, RowChange,
+    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Verdict,
+};
+use crate::protocol::{NodeId, PartitionId};
+
+const ID: TransactionId = TransactionId { node: NodeId(0), start: Start(1), number: 1 };
+const DECIDING: PartitionId = PartitionId(0);
+const OTHER: PartitionId = PartitionId(1);
+
+fn branch(partition: PartitionId, opening: u64, access: Access) -> BranchRef {
+    BranchRef { partition, opening: Opening(opening), access }
+}
+
+fn branches() -> Branches {
+    let all = [branch(DECIDING, 3, Access::Writes), branch(OTHER, 3, Access::Writes)];
+    Branches { deciding: DECIDING, all: all.into(), level: Level::Replicated }
+}
+
+/// A participant whose steps the test takes.
+struct Of(Participant<Bank>);
+
+impl Of {
+    fn open(partition: PartitionId, opening: u64, rows: &[RowChange<Bank>]) -> Of {
+        let mut system = SystemRows::default();
+        rows.iter().for_each(|row| system.apply(row));
+        let opened = Opened { partition, opening: Opening(opening), rows: system };
+        Of(Participant::open(opened, Duration::ZERO))
+    }
+
+    /// What it does, and says, in short.
+    fn effects(&mut self) -> Vec<String> {
+        let short = |effect: Effect<Bank>| match effect {
+            Effect::Send(Message { body, .. }) => match body {
+                Body::Decided(decision, _) => format!("decided {decision:?}"),
+                Body::Confirmed(decision, _) => format!("confirmed {decision:?}"),
+                Body::Standing(standing, _) => format!("standing {standing:?}"),
+                Body::Ask(_) => "ask".to_owned(),
+                body => format!("{body:?}"),
+            },
+            Effect::Write { rows, step, .. } => match &rows[..] {
+                [RowChange::Bound(_, opening)] => format!("bound to {}, {step:?}", opening.0),
+                [RowChange::Decision(_, decision, _)] => format!("decision {decision:?}, {step:?}"),
+                rows => format!("{rows:?}"),
+            },
+            Effect::Abort { rows, .. } => format!("abort, {} rows", rows.len()),
+            Effect::Commit { rows, .. } => format!("commit, {} rows", rows.len()),
+            Effect::Begin { .. } => "begin".to_owned(),
+            Effect::Run { .. } => "run".to_owned(),
+            effect => format!("{effect:?}"),
+        };
+        self.0.take_effects().into_iter().map(short).collect()
+    }
+
+    fn hears(&mut self, from: Sender, body: Body<Bank>, ms: u64) -> Vec<String> {
+        let to = match from {
+            Sender::Partition(DECIDING, _) => OTHER,
+            _ => DECIDING,
+        };
+        let message = Message { from, to: Address::Partition(to), transaction: ID, body };
+        self.0.receive(message, Duration::from_millis(ms));
+        self.effects()
+    }
+
+    fn step(&mut self, step: Step) -> Vec<String> {
+        self.0.durable(ID, step, Duration::ZERO);
+        self.effects()
+    }
+}
+
+fn deciding(opening: u64) -> Sender {
+    Sender::Partition(DECIDING, Opening(opening))
+}
+
+const COORDINATOR: Sender = Sender::Coordinator(NodeId(0));
+
+#[test]
+fn a_partition_hears_no_opening_of_another_one_before_the_last() {
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
+    assert_eq!(of.hears(deciding(5), Body::NotYet, 0), [""; 0]);
+    assert_eq!(of.hears(deciding(4), Body::Decided(Decision::Abort, branches()), 0), [""; 0]);
+    assert_eq!(of.hears(deciding(5), Body::Decided(Decision::Commit, branches()), 0), ["commit, 2 rows"]);
+}
+
+#[test]
+fn a_branch_that_was_asked_waits_for_the_opening_that_asked_also_after_its_own_failover() {
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
+    assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), ["bound to 5, Bound(Opening(5))"]);
+    // The answer waits for the row, and the coordinator does not reach it any more.
+    assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), [""; 0]);
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
+    assert_eq!(of.step(Step::Bound(Opening(5))), ["standing Prepared"]);
+    assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), ["standing Prepared"]);
+    let rows = [RowChange::Prepared(ID, branches()), RowChange::Bound(ID, Opening(5))];
+    let mut of = Of::open(OTHER, 4, &rows);
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
+    assert_eq!(of.hears(deciding(4), Body::Decided(Decision::Commit, branches()), 0), [""; 0]);
+    // A later opening asks again; the answer to the earlier one is not the answer to it.
+    assert_eq!(of.hears(deciding(6), Body::Ask(branches()), 0), ["bound to 6, Bound(Opening(6))"]);
+    assert_eq!(of.step(Step::Bound(Opening(5))), [""; 0]);
+    assert_eq!(of.hears(deciding(6), Body::Decided(Decision::Abort, branches()), 0), ["abort, 1 rows"]);
+    // It has ended once nothing brings its vote back.
+    assert_eq!(of.hears(deciding(6), Body::Ask(branches()), 0), [""; 0]);
+    assert_eq!(of.step(Step::Aborted), ["standing Ended", "confirmed Abort"]);
+    assert_eq!(of.hears(deciding(6), Body::Decided(Decision::Abort, branches()), 0), ["confirmed Abort"]);
+}
+
+#[test]
+fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
+    let lost = [RowChange::Lost(Opening(3))];
+    let other = Sender::Partition(OTHER, Opening(3));
+    let mut of = Of::open(DECIDING, 4, &lost);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
+    // The coordinator has never asked for a decision.
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), ["decision Abort, Rows"]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), [""; 0]);
+    assert_eq!(of.step(Step::Rows), ["decided Abort"]);
+    // A later opening tells the same, until the branch has confirmed.
+    let mut of =
+        Of::open(DECIDING, 5, &[lost[0].clone(), RowChange::Decision(ID, Decision::Abort, branches())]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decided Abort"]);
+    assert_eq!(
+        of.hears(other, Body::Confirmed(Decision::Abort, branches()), 0),
+        [format!("{:?}", [RowChange::<Bank>::Forgotten(ID)])]
+    );
+    // Without a question before: the same.
+    let mut of = Of::open(DECIDING, 4, &lost);
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decision Abort, Rows"]);
+    let mut of = Of::open(DECIDING, 4, &lost);
+    of.hears(other, Body::Inquire(branches()), 0);
+    let standing = Body::Standing(Standing::Prepared, branches());
+    assert!(of.hears(other, standing, 0)[0].starts_with("AskOperator"));
+    of.0.operator_decides(ID, Decision::Commit);
+    assert_eq!(of.effects(), ["decision Commit, Rows"]);
+}
+
+#[test]
+fn a_deciding_branch_has_its_time_from_the_first_question_on() {
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Read(0)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        action,
+        vote: None,
+    };
+    assert_eq!(of.hears(COORDINATOR, Body::Act(act), 0), ["begin", "run"]);
+    let ran = Ran { reply: Answer::default(), access: Access::Reads };
+    of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+    of.effects();
+    let other = Sender::Partition(OTHER, Opening(3));
+    let time = UNDECIDED_FOR.as_millis() as u64;
+    let asks = |of: &mut Of, at| of.hears(other, Body::Inquire(branches()), at);
+    assert_eq!(asks(&mut of, 10 * time), ["NotYet"]);
+    assert_eq!(asks(&mut of, 11 * time - 1), ["NotYet"]);
+    assert_eq!(asks(&mut of, 11 * time), ["abort, 0 rows", "decided Abort"]);
+}
+
+#[test]
+fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Add(0, 1)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        action,
+        vote: None,
+    };
+    of.hears(COORDINATOR, Body::Act(act), 0);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    let verdict = Verdict::Commit(Answer::default());
+    of.hears(COORDINATOR, Body::Decide { branches: branches(), request: None, verdict }, 0);
+    of.0.reserved(ID, true, Duration::ZERO);
+    assert_eq!(of.effects(), ["commit, 1 rows"]);
+    // The commit is durable, which only the next opening knows. That one has told the branch.
+    let other = Sender::Partition(OTHER, Opening(3));
+    assert_eq!(of.hears(other, Body::Confirmed(Decision::Commit, branches()), 0), [""; 0]);
+    // It knows nothing of branches under later openings.
+    let later = |deciding, of| {
+        let all = [branch(DECIDING, deciding, Access::Writes), branch(OTHER, of, Access::Writes)];
+        Branches { all: all.into(), ..branches() }
+    };
+    let id = TransactionId { number: 2, ..ID };
+    let says = |from, to, body| {
+        let mut of = Of::open(to, 3, &[]);
+        of.0.receive(Message { from, to: Address::Partition(to), transaction: id, body }, Duration::ZERO);
+        of.effects()
+    };
+    assert_eq!(says(other, DECIDING, Body::Inquire(later(3, 3))), ["decided Abort"]);
+    assert_eq!(says(other, DECIDING, Body::Inquire(later(4, 3))), [""; 0]);
+    assert_eq!(says(other, DECIDING, Body::Confirmed(Decision::Commit, later(4, 3))), [""; 0]);
+    assert_eq!(says(deciding(4), OTHER, Body::Decided(Decision::Commit, later(4, 4))), [""; 0]);
+    assert_eq!(says(deciding(4), OTHER, Body::Ask(later(4, 4))), [""; 0]);
+}
+
+#[test]
+fn heartbeats_take_the_place_of_one_another_in_a_queue() {
+    let mut queue = SendQueue::<Bank>::new(1);
+    for low in 1..100 {
+        let transaction = TransactionId { number: low, ..ID };
+        let (from, to, body) = (COORDINATOR, Address::Partition(OTHER), Body::Low { low, older: Vec::new() });
+        queue.push(Message { from, to, transaction, body }).unwrap();
+    }
+    assert_eq!(queue.reserved(), 1);
+    assert!(matches!(queue.pop().unwrap().body, Body::Low { low: 99, .. }));
+}
+
+/// A coordinator of statements, and what it sends.
+struct Statements(Coordinator<Bank>);
+
+impl Statements {
+    fn begin(level: Level) -> Statements {
+        let plan = Plan {
+            request: None,
+            deciding: DECIDING,
+            level,
+            pace: Pace::Statements,
+            branches: vec![branch(DECIDING, 3, Access::Reads)],
+            tries: Tries::First,
+            local: Vec::new(),
+        };
+        Statements(Coordinator::new(ID, plan, Duration::ZERO))
+    }
+
+    /// Runs a statement in a partition.
+    fn statement(&mut self, partition: PartitionId, sequence: u32, access: Access) {
+        self.0.phase(vec![Action { partition, action: Vec::new(), place: Place::Open }], 1);
+        assert_eq!(self.sent().len(), 1);
+        let reply = Some(Answer::default());
+        self.hears(partition, Body::Reply { sequence, reply, access, votes: false });
+        assert!(matches!(self.0.take_effects()[..], [CoordinatorEffect::Rendezvous(_)]));
+    }
+
+    fn hears(&mut self, partition: PartitionId, body: Body<Bank>) {
+        let from = Sender::Partition(partition, Opening(3));
+        self.0.receive(Message { from, to: Address::Coordinator(NodeId(0)), transaction: ID, body });
+    }
+
+    fn sent(&mut self) -> Vec<String> {
+        let sent = self.0.take_effects().into_iter().map(|effect| match effect {
+            CoordinatorEffect::Send(message) => match message.body {
+                Body::Act(_) => "act".to_owned(),
+                Body::Prepare { branches, .. } => {
+                    format!("prepare {} {:?}", branches.all.len(), branches.level)
+                }
+                Body::Decide { branches, .. } => {
+                    format!("decide {} {:?}", branches.all.len(), branches.level)
+                }
+                Body::Confirm { level, .. } => format!("confirm {level:?}"),
+                body => format!("{body:?}"),
+            },
+            CoordinatorEffect::Done(outcome) => format!("done {}", matches!(outcome, Outcome::Answered(_))),
+            CoordinatorEffect::Rendezvous(_) => unreachable!("no statement runs"),
+        });
+        sent.collect()
+    }
+}
+
+#[test]
+fn statements_in_one_partition_commit_without_a_vote_at_whichever_level() {
+    let late = Duration::from_secs(3600);
+    let mut of = Statements::begin(Level::Memory);
+    of.statement(DECIDING, 0, Access::Reads);
+    of.statement(DECIDING, 1, Access::Writes);
+    // The client may think for as long as it likes.
+    of.0.tick(late);
+    of.0.commit(Answer::default(), late);
+    assert_eq!(of.sent(), ["decide 1 Memory"]);
+    of.hears(DECIDING, Body::Outcome(Outcome::Answered(Answer::default())));
+    assert_eq!(of.sent(), ["done true"]);
+    // One that has only read has no decision.
+    let mut of = Statements::begin(Level::Memory);
+    of.statement(DECIDING, 0, Access::Reads);
+    of.0.commit(Answer::default(), late);
+    assert_eq!(of.sent(), ["confirm Memory"]);
+    of.hears(DECIDING, Body::StillHeld);
+    assert_eq!(of.sent(), ["done true"]);
+}
+
+#[test]
+fn branches_join_as_statements_need_them_and_vote_as_they_have_written() {
+    let mut of = Statements::begin(Level::Memory);
+    of.statement(DECIDING, 0, Access::Reads);
+    of.0.join(branch(OTHER, 3, Access::Reads));
+    of.0.join(branch(PartitionId(2), 3, Access::Reads));
+    of.statement(OTHER, 0, Access::Writes);
+    of.statement(PartitionId(2), 0, Access::Reads);
+    of.statement(OTHER, 1, Access::Reads);
+    of.0.commit(Answer::default(), Duration::ZERO);
+    assert_eq!(of.sent(), ["prepare 3 Replicated", "confirm Replicated"]);
+    of.hears(OTHER, Body::Voted);
+    assert_eq!(of.sent(), [""; 0]);
+    of.hears(PartitionId(2), Body::StillHeld);
+    assert_eq!(of.sent(), ["decide 3 Replicated"]);
+}
+
+#[test]
+fn a_rollback_or_a_lost_branch_ends_a_transaction_between_its_statements() {
+    let mut of = Statements::begin(Level::Memory);
+    of.statement(DECIDING, 0, Access::Writes);
+    of.0.give_up();
+    assert_eq!(of.sent(), ["Abort", "done false"]);
+    let mut of = Statements::begin(Level::Memory);
+    of.statement(DECIDING, 0, Access::Writes);
+    of.0.connection_ended(OTHER);
+    assert!(!of.0.is_done());
+    of.0.connection_ended(DECIDING);
+    assert_eq!(of.sent(), ["Abort", "done false"]);
+}
+
+#[test]
+fn a_branch_that_has_written_is_not_confirmed() {
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Add(0, 1)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        action,
+        vote: None,
+    };
+    of.hears(COORDINATOR, Body::Act(act), 0);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    of.effects();
+    let confirm = Body::Confirm { opening: Opening(3), level: Level::Replicated };
+    assert_eq!(of.hears(COORDINATOR, confirm, 0), ["abort, 0 rows", "NoBranch"]);
+}
