@@ -18,7 +18,7 @@ impl World {
         if self.trace {
             println!("{:6} node {node} swaps in {next:?}", self.time);
         }
-        let is_forced = self.forced_configuration.as_ref() == Some(&next);
+        let is_forced = self.forced_configurations.contains(&next);
         if is_forced || next.epoch > self.oracle.in_force.epoch {
             let seen = seen(&self.nodes, self.time);
             self.oracle.configured(&next, &seen, is_forced);
@@ -228,7 +228,7 @@ impl World {
             Effect::Swap { ticket, store, expected, configuration } => {
                 let servers = self.store.servers;
                 if std::mem::take(&mut self.begins_forced) {
-                    self.forced_configuration = Some(configuration.clone());
+                    self.forced_configurations.push(configuration.clone());
                 }
                 let swap = Swap { store, expected, configuration };
                 let dies = self.nodes[node].dies_at_swap;

@@ -165,7 +165,7 @@ fn heal(world: &mut World, seed: u64) {
     if world.was_restored || world.forced > 0 {
         world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
-            .filter(|node| world.nodes[*node].can_be_forced())
+            .filter(|node| world.can_be_forced(*node))
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
             .expect("a node with a whole database");
         let node = world.serving().unwrap_or(node);

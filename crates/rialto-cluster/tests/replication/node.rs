@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rialto::log::LogPoint;
-use rialto_cluster::protocol::replication::{Contents, LogState, Member, Replica, Saved};
+use rialto_cluster::protocol::replication::{LogState, Member, Replica, Saved};
 use rialto_cluster::protocol::{Life, Moment, NodeId};
 
 use crate::log::ModelLog;
@@ -87,12 +87,6 @@ pub struct Node {
 impl Node {
     pub fn member(&self) -> Member {
         Member { node: self.id, life: self.life }
-    }
-
-    /// Whether its replica takes an operator's force.
-    pub fn can_be_forced(&self) -> bool {
-        let has_it = |replica: &Replica| replica.known().is_none_or(|known| known.configuration.has(self.id));
-        self.saved.contents == Contents::Whole && self.replica.as_ref().is_none_or(has_it)
     }
 
     /// The log, as a driver tells it.

@@ -118,8 +118,8 @@ pub struct World {
     pub was_restored: bool,
     pub forced: u64,
     pub begins_forced: bool,
-    /// The configuration of the last promotion by force.
-    pub forced_configuration: Option<Configuration>,
+    /// The configurations of promotions by force.
+    pub forced_configurations: Vec<Configuration>,
     pub trace: bool,
 }
 
@@ -218,7 +218,7 @@ impl World {
             was_restored: false,
             forced: 0,
             begins_forced: false,
-            forced_configuration: None,
+            forced_configurations: Vec::new(),
             trace: std::env::var("RIALTO_TRACE").is_ok(),
         };
         (0..replicas).for_each(|node| world.begin_process(node));
@@ -296,6 +296,15 @@ impl World {
     pub fn force(&mut self, node: usize) {
         self.forced += 1;
         self.tell_replica(node, Event::Force { without: Vec::new() });
+    }
+
+    /// Whether a node's replica takes an operator's force: it has a whole database, and is one of the partition's as far as
+    /// it can know.
+    pub fn can_be_forced(&self, node: usize) -> bool {
+        let Node { id, saved, .. } = &self.nodes[node];
+        let stored = &self.store.now().configuration;
+        let is_in_store = stored.has(*id) || saved.epoch > stored.epoch;
+        saved.contents == Contents::Whole && self.oracle.in_force.has(*id) && is_in_store
     }
 
     /// Gives an event to a replica from outside.
