@@ -144,6 +144,20 @@ fn a_round_trip_may_take_longer_than_a_heartbeat() {
 }
 
 #[test]
+fn a_planned_change_that_comes_before_the_primary_leads_is_not_taken() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 2);
+        world.restart_process(0, 20);
+        while world.role(0) != Some(RoleKind::Leading) {
+            world.run_until(world.time + 1);
+        }
+        world.tell_replica(0, Event::Switchover { to: NodeId(1) });
+        world.run_until(world.time + 2 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
 fn a_primary_whose_database_does_not_lead_gives_way() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 3);

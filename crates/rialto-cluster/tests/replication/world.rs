@@ -152,6 +152,7 @@ impl World {
             heartbeat: ms(heartbeat),
             silent_after: ms(heartbeat * (2 + random.below(3))),
             lag_max: ms(PROMISE),
+            window: 1 + random.below(30),
             retry: ms(PROMISE / 8),
             retry_max: ms(PROMISE),
             poll: ms(PROMISE),

@@ -116,7 +116,9 @@ impl Leading {
         let is_standby = common.current().is_some_and(|known| {
             known.configuration.life_in_sync(to).is_some() && known.configuration.primary != to
         });
-        if is_standby && matches!(self.ending, Ending::GoesOn) {
+        // What does not take transactions yet cannot drain.
+        let has_led = self.has_led || fault_injection::is_on("drains-before-it-leads");
+        if is_standby && has_led && matches!(self.ending, Ending::GoesOn) {
             self.ending = Ending::Draining { since: now, to, log: Standing::Moves };
             common.effect(Effect::Drain);
         }
@@ -254,6 +256,7 @@ impl Leading {
         let show = |peer: &Peer| PeerStatus {
             member: peer.member,
             received: peer.acknowledged,
+            sent: peer.sent,
             promised_until: peer.promise.holds_until(now),
             fitness: peer.fitness,
         };

@@ -111,13 +111,15 @@ impl Peer {
     pub fn next_to_send(&mut self, at: WithLog, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
         let (stream, acknowledged) = (self.stream?, self.acknowledged?);
         let end = at.log.received;
+        let on_its_way = self.sent.position.0.saturating_sub(acknowledged.position.0);
         let is_lost =
             acknowledged.position < self.sent.position && at.now >= self.progress_at + options.retry;
         let begin = match is_lost {
             true => acknowledged,
             false => self.sent,
         };
-        if begin.position >= end.position {
+        let is_full = on_its_way >= options.window && !fault_injection::is_on("window-unlimited");
+        if begin.position >= end.position || is_full && !is_lost {
             return None;
         }
         if is_lost || acknowledged == self.sent {
