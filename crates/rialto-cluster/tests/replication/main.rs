@@ -41,7 +41,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(26) {
+    match draw.below(28) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -72,7 +72,7 @@ fn fault(world: &mut World) {
             world.nodes[node].needs_opening = true;
             world.tell_replica(node, Event::RedoFailed);
         }
-        14 if draw.chance(1, 2) => world.restore_store(),
+        14 if draw.chance(3, 4) => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
         15 => {
             // The primary stands still, and those that want to take over die on the way.
@@ -88,6 +88,16 @@ fn fault(world: &mut World) {
         18 => world.nodes[node].appends = Appends::Fail,
         19 => world.nodes[node].appends = Appends::Stick,
         20 => world.nodes[node].fails_to_lead = true,
+        23 | 24 => {
+            // The primary's process begins again, and finds the others silent soon.
+            let node = leading.unwrap_or(node);
+            world.restart_process(node, draw.below(PROMISE / 10));
+            let pause = draw.below(PROMISE);
+            world.run_until(world.time + pause);
+            for other in (0..nodes as usize).filter(|other| *other != node) {
+                world.pause(other, PROMISE + draw.below(2 * PROMISE));
+            }
+        }
         21 | 22 => {
             let other = draw.below(nodes) as usize;
             let (node, member) = (world.nodes[other].id, world.nodes[other].member());

@@ -269,16 +269,19 @@ impl Leading {
 
     /// What all replicas in sync have, by each configuration that may be in force (C3).
     fn agree(&mut self, common: &mut Common, known: &Configuration, at: WithLog) {
-        let mut all = at.log.received;
+        let (mut all, mut needs_disk) = (at.log.received, false);
         for configuration in in_force_for_answers(common, known) {
             for member in configuration.standbys() {
                 let Some(has) = self.peer(member).and_then(|peer| peer.acknowledged) else { return };
                 all = earlier(all, has);
             }
             // One memory alone is never enough.
-            if configuration.in_sync.len() < common.options.min_in_sync.max(2) {
-                all = earlier(all, at.log.on_disk);
-            }
+            needs_disk |= configuration.in_sync.len() < common.options.min_in_sync.max(2);
+        }
+        if needs_disk {
+            all = earlier(all, at.log.on_disk);
+            // Answers wait for the disk, which may not be in a hurry.
+            common.is_on_disk(at);
         }
         if all.position > self.agreed.position {
             self.agreed = all;
@@ -289,8 +292,7 @@ impl Leading {
 
     fn ship(&mut self, common: &mut Common, at: WithLog) {
         for peer in &mut self.peers {
-            if let Some((stream, begin)) = peer.next_to_send(at, &common.options) {
-                let end = at.log.received;
+            if let Some((stream, begin, end)) = peer.next_to_send(at, &common.options) {
                 common.effect(Effect::Ship { to: peer.member, stream, begin, end });
             }
         }
@@ -351,7 +353,8 @@ impl Leading {
             && common.is_on_disk(at)
             && self.agreed.position >= end.position;
         if is_due {
-            let with = known.in_sync.iter().copied().filter(|member| member.node != to).collect();
+            // This replica closes its database, and would hold up the new primary until it is open again.
+            let with = known.standbys().filter(|member| member.node != to).collect();
             self.ending = Ending::Released { at: at.now, to, end, with };
             self.next_heartbeat = at.now;
         }
