@@ -290,6 +290,7 @@ impl World {
     pub fn opened(&mut self, node: usize) {
         let this = &mut self.nodes[node];
         this.database = Database::Open;
+        (this.log_stopped, this.needs_opening) = (false, false);
         let life = this.life;
         self.step(node, Event::Opened { life }, &[]);
     }

@@ -65,7 +65,9 @@ fn fault(world: &mut World) {
         }
         12 => world.die_amid_a_step(node),
         13 if draw.chance(1, 3) => {
-            (world.nodes[node].log_stopped, world.nodes[node].needs_opening) = (true, true);
+            // A primary opens its database anew by itself.
+            let leads = world.role(node) == Some(RoleKind::Leading);
+            (world.nodes[node].log_stopped, world.nodes[node].needs_opening) = (true, !leads);
             world.tell_replica(node, Event::LogStopped);
         }
         13 if draw.chance(1, 2) => {

@@ -119,6 +119,18 @@ fn a_primary_whose_log_has_stopped_resigns() {
 }
 
 #[test]
+fn a_primary_that_is_alone_and_whose_log_has_stopped_opens_it_anew() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 1);
+        world.nodes[0].log_stopped = true;
+        world.tell_replica(0, Event::LogStopped);
+        assert_eq!(world.serving(), None);
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
 fn level_2_is_refused_while_one_replica_is_alone_if_the_operator_chose_so() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 2);

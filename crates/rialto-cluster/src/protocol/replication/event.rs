@@ -88,7 +88,8 @@ pub enum Event {
     /// It does not: [`Effect::Lead`] has failed. The driver closes the database and opens it again, as for
     /// [`Effect::Follow`], which is among the effects.
     LeadFailed,
-    /// The database is open, whole, and follows: after [`Effect::Follow`] or [`Effect::StartOver`].
+    /// The database is open, whole, and follows: after [`Effect::Follow`] or [`Effect::StartOver`], or because a driver has
+    /// opened it anew. What had failed before has failed no more.
     Opened {
         /// Its life. A copy has another one than the log that it replaces.
         life: Life,

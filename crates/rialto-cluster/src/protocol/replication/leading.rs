@@ -24,7 +24,7 @@ pub(super) enum Ending {
     /// It does not serve in this epoch any more; these messages say so.
     Released { at: Moment, to: NodeId, end: LogPoint, with: Vec<Member> },
     /// Its log has stopped.
-    Stopped,
+    Stopped { at: Moment },
 }
 
 /// Whether the log of a primary that drains stands still.
@@ -94,8 +94,11 @@ impl Leading {
         self.has_led = true;
     }
 
-    pub fn stopped(&mut self) {
-        self.ending = Ending::Stopped;
+    /// Its log has stopped.
+    pub fn stopped(&mut self, now: Moment) {
+        if !matches!(self.ending, Ending::Stopped { .. }) {
+            self.ending = Ending::Stopped { at: now };
+        }
     }
 
     /// The log stands still.
@@ -127,7 +130,7 @@ impl Leading {
     /// Whether it serves at this moment: all standbys in sync, and those that an open swap adds, have promised (C1).
     pub fn serves(&self, common: &Common, now: Moment) -> bool {
         let Some(known) = common.current() else { return false };
-        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped)
+        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped { .. })
             && !fault_injection::is_on("handed-over-and-serving");
         let may = self.has_led && !has_ended;
         may && in_force(common, &known.configuration)
@@ -214,8 +217,12 @@ impl Leading {
         }
     }
 
-    /// Does what time and the positions allow. False if it is to follow again: what it has handed over was not taken.
+    /// Does what time and the positions allow. False if it is to follow again: its log has stopped, or what it has handed over
+    /// was not taken.
     pub fn advance(&mut self, common: &mut Common, at: At) -> bool {
+        if self.is_over(common, at.now) {
+            return false;
+        }
         let Some(known) = common.current() else {
             common.want_read(at.now);
             return true;
@@ -248,7 +255,17 @@ impl Leading {
             // What is promised and acknowledged counts from now on for both configurations.
             self.next_heartbeat = at.now;
         }
-        !matches!(self.ending, Ending::Released { at: since, .. } if at.now >= since + common.options.promise)
+        true
+    }
+
+    /// Whether it has given the promises back so long ago that it follows, which opens its database anew.
+    fn is_over(&self, common: &Common, now: Moment) -> bool {
+        let ended_at = match self.ending {
+            Ending::GoesOn | Ending::Draining { .. } => None,
+            Ending::Stopped { .. } if fault_injection::is_on("stopped-log-for-ever") => None,
+            Ending::Released { at, .. } | Ending::Stopped { at } => Some(at),
+        };
+        ended_at.is_some_and(|at| now >= at + common.options.promise)
     }
 
     /// What an operator is shown of the others.
@@ -301,7 +318,7 @@ impl Leading {
     fn heartbeat(&mut self, common: &mut Common, known: &Known, at: WithLog) {
         let handover = match &self.ending {
             Ending::Released { end, with, to, .. } => Some((*end, with.clone(), Some(*to))),
-            Ending::Stopped => Some((at.log.received, Vec::new(), None)),
+            Ending::Stopped { .. } => Some((at.log.received, Vec::new(), None)),
             Ending::GoesOn | Ending::Draining { .. } => None,
         };
         if let Some((end, with, only)) = handover {

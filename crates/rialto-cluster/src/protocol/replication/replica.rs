@@ -167,7 +167,7 @@ impl Replica {
             Event::Drained => self.if_leading(|leading, _| leading.drained()),
             Event::LeadFailed => self.lead_failed(at.now),
             Event::Opened { life } => {
-                self.common.me.life = life;
+                (self.common.me.life, self.common.fitness) = (life, Fitness::Fit);
                 if self.common.saved.contents != Contents::Whole {
                     self.common.saved.contents = Contents::Whole;
                     self.common.save();
@@ -186,7 +186,7 @@ impl Replica {
             }
             Event::LogStopped => {
                 self.common.fitness = Fitness::Unfit;
-                self.if_leading(|leading, _| leading.stopped());
+                self.if_leading(|leading, _| leading.stopped(at.now));
             }
             Event::RedoFailed => self.common.fitness = Fitness::Unfit,
             Event::AppendFailed => {
