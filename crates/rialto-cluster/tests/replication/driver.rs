@@ -315,7 +315,7 @@ impl World {
                 true => 3 * PROMISE,
                 false => 20,
             };
-            let delay = self.latency + 1 + self.random.below(most);
+            let delay = self.latency + self.slow[from][to] + 1 + self.random.below(most);
             let (envelope, blocks) = (envelope.clone(), blocks.clone());
             self.put(delay, to, Arrival::Message { envelope, blocks });
         }

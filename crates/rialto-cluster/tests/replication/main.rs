@@ -41,7 +41,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(28) {
+    match draw.below(30) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -76,7 +76,7 @@ fn fault(world: &mut World) {
         }
         14 if draw.chance(3, 4) => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
-        15 => {
+        15 | 25 => {
             // The primary stands still, and those that want to take over die on the way.
             let time = PROMISE / 2 + draw.below(2 * PROMISE);
             for other in 0..nodes as usize {
@@ -100,6 +100,14 @@ fn fault(world: &mut World) {
                 world.pause(other, PROMISE + draw.below(2 * PROMISE));
             }
         }
+        26 | 27 => {
+            // A standby's answers are slow; then it hears the primary no more.
+            let other = draw.below(nodes) as usize;
+            let leading = leading.unwrap_or(node);
+            world.slow[other][leading] = PROMISE / 8 + draw.below(PROMISE / 2);
+            world.run_until(world.time + PROMISE);
+            world.down[leading][other] = true;
+        }
         21 | 22 => {
             let other = draw.below(nodes) as usize;
             let (node, member) = (world.nodes[other].id, world.nodes[other].member());
@@ -110,9 +118,7 @@ fn fault(world: &mut World) {
             world.tell_replica(leading.unwrap_or(0), event);
         }
         _ => {
-            for links in &mut world.down {
-                links.fill(false);
-            }
+            world.end_link_faults();
             world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);
             world.store.is_away = false;
             for node in &mut world.nodes {

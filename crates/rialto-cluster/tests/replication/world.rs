@@ -106,6 +106,8 @@ pub struct World {
     pub weather: Weather,
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
+    /// What each message takes at least, the same way.
+    pub slow: Vec<Vec<u64>>,
     pub options: ReplicationOptions,
     pub tells: Tells,
     /// What each message takes at least.
@@ -209,6 +211,7 @@ impl World {
             oracle: Oracle::new(first),
             weather: Weather::default(),
             down: vec![vec![false; replicas]; replicas],
+            slow: vec![vec![0; replicas]; replicas],
             options,
             tells: Tells::Some,
             latency: 0,
@@ -450,11 +453,17 @@ impl World {
         self.nodes[node].replica.as_ref().map(Replica::role)
     }
 
+    /// All links work again.
+    pub fn end_link_faults(&mut self) {
+        self.down.iter_mut().flatten().for_each(|down| *down = false);
+        self.slow.iter_mut().flatten().for_each(|slow| *slow = 0);
+    }
+
     /// Ends all faults: links, store, pauses, slow disks, dead processes.
     pub fn heal(&mut self) {
         self.weather = Weather::default();
         self.store.is_away = false;
-        self.down.iter_mut().flatten().for_each(|down| *down = false);
+        self.end_link_faults();
         for node in 0..self.nodes.len() {
             self.nodes[node].cut_off_store = false;
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
