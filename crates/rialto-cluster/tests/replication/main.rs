@@ -18,7 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
-use crate::node::Appends;
+use crate::node::{Appends, Database};
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -41,7 +41,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(30) {
+    match draw.below(32) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -107,6 +107,20 @@ fn fault(world: &mut World) {
             world.slow[other][leading] = PROMISE / 8 + draw.below(PROMISE / 2);
             world.run_until(world.time + PROMISE);
             world.down[leading][other] = true;
+        }
+        28 => world.reopen(node),
+        29 => {
+            // A takeover in which the database is opened anew.
+            if let Some(leading) = leading {
+                world.pause(leading, 3 * PROMISE);
+            }
+            for _ in 0..60 {
+                world.run_until(world.time + PROMISE / 25);
+                let is_open = |node: &usize| world.nodes[*node].has_open_swap(world.time);
+                if let Some(node) = (0..nodes as usize).find(is_open) {
+                    return world.reopen(node);
+                }
+            }
         }
         21 | 22 => {
             let other = draw.below(nodes) as usize;
@@ -175,7 +189,10 @@ fn heal(world: &mut World, seed: u64) {
     world.heal();
     // What the log of a replica or its redo was stopped by is repaired by an opening. All else heals without.
     for node in 0..world.nodes.len() {
-        if world.nodes[node].needs_opening {
+        if world.nodes[node].needs_opening && world.random.chance(1, 2) {
+            world.reopen(node);
+        }
+        if world.nodes[node].needs_opening && world.nodes[node].database == Database::Open {
             world.kill_process(node);
         }
     }

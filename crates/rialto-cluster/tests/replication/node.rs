@@ -89,6 +89,12 @@ impl Node {
         Member { node: self.id, life: self.life }
     }
 
+    /// Whether its replica waits for the outcome of a swap.
+    pub fn has_open_swap(&self, time: u64) -> bool {
+        let replica = self.replica.as_ref();
+        replica.is_some_and(|replica| replica.status(self.now(time)).open_swap.is_some())
+    }
+
     /// The log, as a driver tells it.
     pub fn log_state(&self) -> Option<LogState> {
         (self.database == Database::Open).then(|| self.log.state())

@@ -286,6 +286,27 @@ impl World {
         self.check();
     }
 
+    /// The driver closes a database that follows, and opens it again; what is in memory only may be lost by that.
+    pub fn reopen(&mut self, node: usize) {
+        let (keeps, life) = (self.random.chance(1, 2), Life(self.random.next()));
+        let delay = 1 + self.random.below(PROMISE / 5);
+        let this = &mut self.nodes[node];
+        let is_open = this.replica.is_some() && this.database == Database::Open;
+        if !is_open || this.kernel != Kernel::Follows {
+            return;
+        }
+        this.database = Database::Closed;
+        if !keeps {
+            let on_disk = this.log.on_disk;
+            this.log.cut(on_disk);
+            this.trimmed = this.trimmed.min(on_disk);
+            this.life = life;
+        }
+        let process = this.process;
+        self.tell(node, "closes its database");
+        self.put(delay, node, Arrival::Opened { process });
+    }
+
     pub fn die_amid_a_step(&mut self, node: usize) {
         let effects = self.random.below(4);
         self.nodes[node].dies_after = Some(effects);

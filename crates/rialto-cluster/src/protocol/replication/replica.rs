@@ -417,8 +417,12 @@ impl Replica {
         if swap.is_some_and(|swap| swap.to.epoch <= configuration.epoch) {
             self.common.store.conclude();
         }
-        // A database that is not open cannot lead; one that is recorded as primary all the same swaps again once it is.
-        let log = at.with_log().filter(|_| is_own && configuration.primary == self.common.me.node);
+        // A database that is not open cannot lead, nor one that has lost its memory since the swap was sent. A replica that is
+        // recorded as primary all the same goes on as such.
+        let is_me =
+            configuration.is_in_sync(self.common.me) || fault_injection::is_on("leads-in-another-life");
+        let leads = is_own && is_me && configuration.primary == self.common.me.node;
+        let log = at.with_log().filter(|_| leads);
         let primary = self.common.known.as_ref().map(|known| known.configuration.primary);
         let is_same_primary = primary == Some(configuration.primary);
         let (epoch, memories) = (configuration.epoch, configuration.memories());
