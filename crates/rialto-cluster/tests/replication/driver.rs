@@ -248,7 +248,8 @@ impl World {
                     self.put(delay, node, Arrival::Swap { process, servers, ticket, swap, answer });
                 }
                 if dies {
-                    self.kill_process(node);
+                    let delay = self.random.below(PROMISE / 4);
+                    self.restart_process(node, delay);
                 }
             }
             Effect::Report(Report::Removed { .. }) => self.nodes[node].says_removed = true,

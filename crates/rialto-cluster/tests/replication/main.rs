@@ -41,7 +41,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(32) {
+    match draw.below(33) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -74,11 +74,11 @@ fn fault(world: &mut World) {
             world.nodes[node].needs_opening = true;
             world.tell_replica(node, Event::RedoFailed);
         }
-        14 if draw.chance(3, 4) => world.restore_store(),
+        14 => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
-        15 | 25 => {
+        15 | 25 | 30 => {
             // The primary stands still, and those that want to take over die on the way.
-            let time = PROMISE / 2 + draw.below(2 * PROMISE);
+            let time = PROMISE * 3 / 4 + draw.below(3 * PROMISE / 2);
             for other in 0..nodes as usize {
                 match Some(other) == leading {
                     true => world.pause(other, time),
