@@ -7,7 +7,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Running};
+use crate::node::{Appends, Database, Kernel, Running, Swaps};
 use crate::world::{Arrival, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
@@ -231,8 +231,8 @@ impl World {
                     self.forced_configurations.push(configuration.clone());
                 }
                 let swap = Swap { store, expected, configuration };
-                let dies = self.nodes[node].dies_at_swap;
-                let is_unknown = dies
+                let swaps = self.nodes[node].swaps;
+                let is_unknown = swaps != Swaps::Usual
                     || self.nodes[node].cut_off_store
                     || self.random.chance(self.weather.unknown_swap, 1000);
                 // One without an answer may be done all the same, and late.
@@ -247,7 +247,7 @@ impl World {
                     let answer = !is_unknown;
                     self.put(delay, node, Arrival::Swap { process, servers, ticket, swap, answer });
                 }
-                if dies {
+                if swaps == Swaps::LateAndDies {
                     let delay = self.random.below(PROMISE / 4);
                     self.restart_process(node, delay);
                 }

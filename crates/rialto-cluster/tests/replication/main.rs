@@ -18,7 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
-use crate::node::{Appends, Database};
+use crate::node::{Appends, Database, Swaps};
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -77,12 +77,15 @@ fn fault(world: &mut World) {
         14 => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
         15 | 25 | 30 => {
-            // The primary stands still, and those that want to take over die on the way.
+            // The primary stands still, and swaps of those that want to take over are late; some die on the way.
             let time = PROMISE * 3 / 4 + draw.below(3 * PROMISE / 2);
             for other in 0..nodes as usize {
                 match Some(other) == leading {
                     true => world.pause(other, time),
-                    false => world.nodes[other].dies_at_swap = draw.chance(2, 3),
+                    false => {
+                        let swaps = [Swaps::Usual, Swaps::Late, Swaps::LateAndDies, Swaps::LateAndDies];
+                        world.nodes[other].swaps = swaps[draw.below(4) as usize];
+                    }
                 }
             }
         }
@@ -136,7 +139,7 @@ fn fault(world: &mut World) {
             world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);
             world.store.is_away = false;
             for node in &mut world.nodes {
-                (node.appends, node.fails_to_lead) = (Appends::Work, false);
+                (node.appends, node.fails_to_lead, node.swaps) = (Appends::Work, false, Swaps::Usual);
             }
         }
     }

@@ -34,6 +34,16 @@ pub enum Database {
     Closed,
 }
 
+/// What becomes of the swaps that a node sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swaps {
+    Usual,
+    /// They have no answer, and are done late.
+    Late,
+    /// So is the next one, and the process dies when it has sent it.
+    LateAndDies,
+}
+
 /// What becomes of blocks that come to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appends {
@@ -79,8 +89,7 @@ pub struct Node {
     pub disk: u64,
     /// The process dies after so many effects.
     pub dies_after: Option<u64>,
-    /// The process dies when it has sent its next swap, which is then done late.
-    pub dies_at_swap: bool,
+    pub swaps: Swaps,
     pub cut_off_store: bool,
 }
 

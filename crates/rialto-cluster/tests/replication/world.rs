@@ -13,7 +13,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Node};
+use crate::node::{Appends, Database, Kernel, Node, Swaps};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -197,7 +197,7 @@ impl World {
                 offset: random.below(1 << 40),
                 disk: if slow { 1 + random.below(10) } else { 10 + random.below(90) },
                 dies_after: None,
-                dies_at_swap: false,
+                swaps: Swaps::Usual,
                 cut_off_store: false,
             })
             .collect();
@@ -240,7 +240,7 @@ impl World {
         let this = &mut self.nodes[node];
         this.process += 1;
         (this.kernel, this.bound, this.log_stopped, this.dies_after) = (Kernel::Follows, 0, false, None);
-        (this.dies_at_swap, this.needs_opening) = (false, false);
+        (this.swaps, this.needs_opening) = (Swaps::Usual, false);
         let replica = Replica::open(PARTITION, this.member(), this.saved, options, this.now(time));
         this.replica = Some(replica);
         let process = this.process;
@@ -489,7 +489,7 @@ impl World {
             self.nodes[node].cut_off_store = false;
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
             self.nodes[node].dies_after = None;
-            self.nodes[node].dies_at_swap = false;
+            self.nodes[node].swaps = Swaps::Usual;
             self.nodes[node].appends = Appends::Work;
             self.nodes[node].fails_to_lead = false;
             self.nodes[node].disk = self.nodes[node].disk.max(20);

@@ -8,7 +8,7 @@
 //! - `leading`, `peer`, `promise`: a primary; shipping, and what may be answered. `changes`: which change of the configuration it
 //!   makes: standbys that hold it up, an operator's wishes, learners that have caught up.
 //! - `common`, `store`: what a replica has in each role, and its requests to the control store.
-//! - [`ReplicaStatus`]: what an operator is shown.
+//! - `adopting`: how it takes what the control store has. [`ReplicaStatus`]: what an operator is shown.
 //!
 //! # Invariants
 //!
@@ -55,6 +55,7 @@
 //!
 //! The simulation is in `tests/replication/`.
 
+mod adopting;
 mod changes;
 mod common;
 mod configuration;
