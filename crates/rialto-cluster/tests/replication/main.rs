@@ -18,7 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
-use crate::node::{Appends, Database, Swaps};
+use crate::node::{Appends, Database, Memory, Swaps};
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -38,6 +38,7 @@ fn fault(world: &mut World) {
     let nodes = world.nodes.len() as u64;
     let mut draw = world.random.fork();
     let node = draw.below(nodes) as usize;
+    let memory = if draw.chance(1, 2) { Memory::Kept } else { Memory::Lost };
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
@@ -111,7 +112,7 @@ fn fault(world: &mut World) {
             world.run_until(world.time + PROMISE);
             world.down[leading][other] = true;
         }
-        28 => world.reopen(node),
+        28 => world.reopen(node, memory),
         29 => {
             // A takeover in which the database is opened anew.
             if let Some(leading) = leading {
@@ -121,7 +122,7 @@ fn fault(world: &mut World) {
                 world.run_until(world.time + PROMISE / 25);
                 let is_open = |node: &usize| world.nodes[*node].has_open_swap(world.time);
                 if let Some(node) = (0..nodes as usize).find(is_open) {
-                    return world.reopen(node);
+                    return world.reopen(node, memory);
                 }
             }
         }
@@ -193,7 +194,7 @@ fn heal(world: &mut World, seed: u64) {
     // What the log of a replica or its redo was stopped by is repaired by an opening. All else heals without.
     for node in 0..world.nodes.len() {
         if world.nodes[node].needs_opening && world.random.chance(1, 2) {
-            world.reopen(node);
+            world.reopen(node, Memory::Lost);
         }
         if world.nodes[node].needs_opening && world.nodes[node].database == Database::Open {
             world.kill_process(node);

@@ -34,6 +34,13 @@ pub enum Database {
     Closed,
 }
 
+/// What is left of a log in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Kept,
+    Lost,
+}
+
 /// What becomes of the swaps that a node sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swaps {

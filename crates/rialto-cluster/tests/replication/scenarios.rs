@@ -8,6 +8,7 @@ use rialto::io::Random;
 use rialto_cluster::protocol::replication::{Event, Fitness, RoleKind, Unprotected};
 use rialto_cluster::protocol::{Epoch, NodeId};
 
+use crate::node::{Memory, Swaps};
 use crate::world::{HEARTBEAT, PROMISE, World};
 
 /// Runs it with a few seeds.
@@ -198,6 +199,23 @@ fn a_primary_that_is_alone_and_whose_database_does_not_lead_pauses() {
         world.nodes[0].fails_to_lead = false;
         world.run_until(world.time + 9 * PROMISE);
         assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
+fn a_replica_whose_database_loses_its_memory_amid_its_promotion_leads_in_its_new_life() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 2);
+        world.nodes[1].swaps = Swaps::Late;
+        world.pause(0, 30 * PROMISE);
+        while !world.nodes[1].has_open_swap(world.time) {
+            world.run_until(world.time + 1);
+        }
+        world.reopen(1, Memory::Lost);
+        world.run_until(world.time + 12 * PROMISE);
+        assert_eq!(world.serving(), Some(1));
+        let recorded = world.store.now().configuration.life_in_sync(NodeId(1));
+        assert_eq!(recorded, Some(world.nodes[1].life));
     });
 }
 

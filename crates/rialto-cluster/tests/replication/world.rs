@@ -13,7 +13,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Node, Swaps};
+use crate::node::{Appends, Database, Kernel, Memory, Node, Swaps};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -286,9 +286,9 @@ impl World {
         self.check();
     }
 
-    /// The driver closes a database that follows, and opens it again; what is in memory only may be lost by that.
-    pub fn reopen(&mut self, node: usize) {
-        let (keeps, life) = (self.random.chance(1, 2), Life(self.random.next()));
+    /// The driver closes a database that follows, and opens it again.
+    pub fn reopen(&mut self, node: usize, memory: Memory) {
+        let life = Life(self.random.next());
         let delay = 1 + self.random.below(PROMISE / 5);
         let this = &mut self.nodes[node];
         let is_open = this.replica.is_some() && this.database == Database::Open;
@@ -296,7 +296,7 @@ impl World {
             return;
         }
         this.database = Database::Closed;
-        if !keeps {
+        if memory == Memory::Lost {
             let on_disk = this.log.on_disk;
             this.log.cut(on_disk);
             this.trimmed = this.trimmed.min(on_disk);
