@@ -7,7 +7,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Running};
+use crate::node::{Appends, Database, Kernel, Running, Swaps};
 use crate::world::{Arrival, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
@@ -18,7 +18,7 @@ impl World {
         if self.trace {
             println!("{:6} node {node} swaps in {next:?}", self.time);
         }
-        let is_forced = self.forced_configuration.as_ref() == Some(&next);
+        let is_forced = self.forced_configurations.contains(&next);
         if is_forced || next.epoch > self.oracle.in_force.epoch {
             let seen = seen(&self.nodes, self.time);
             self.oracle.configured(&next, &seen, is_forced);
@@ -228,11 +228,11 @@ impl World {
             Effect::Swap { ticket, store, expected, configuration } => {
                 let servers = self.store.servers;
                 if std::mem::take(&mut self.begins_forced) {
-                    self.forced_configuration = Some(configuration.clone());
+                    self.forced_configurations.push(configuration.clone());
                 }
                 let swap = Swap { store, expected, configuration };
-                let dies = self.nodes[node].dies_at_swap;
-                let is_unknown = dies
+                let swaps = self.nodes[node].swaps;
+                let is_unknown = swaps != Swaps::Usual
                     || self.nodes[node].cut_off_store
                     || self.random.chance(self.weather.unknown_swap, 1000);
                 // One without an answer may be done all the same, and late.
@@ -247,8 +247,9 @@ impl World {
                     let answer = !is_unknown;
                     self.put(delay, node, Arrival::Swap { process, servers, ticket, swap, answer });
                 }
-                if dies {
-                    self.kill_process(node);
+                if swaps == Swaps::LateAndDies {
+                    let delay = self.random.below(PROMISE / 4);
+                    self.restart_process(node, delay);
                 }
             }
             Effect::Report(Report::Removed { .. }) => self.nodes[node].says_removed = true,
@@ -290,6 +291,7 @@ impl World {
     pub fn opened(&mut self, node: usize) {
         let this = &mut self.nodes[node];
         this.database = Database::Open;
+        (this.log_stopped, this.needs_opening) = (false, false);
         let life = this.life;
         self.step(node, Event::Opened { life }, &[]);
     }
@@ -314,7 +316,7 @@ impl World {
                 true => 3 * PROMISE,
                 false => 20,
             };
-            let delay = self.latency + 1 + self.random.below(most);
+            let delay = self.latency + self.slow[from][to] + 1 + self.random.below(most);
             let (envelope, blocks) = (envelope.clone(), blocks.clone());
             self.put(delay, to, Arrival::Message { envelope, blocks });
         }

@@ -18,7 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
-use crate::node::Appends;
+use crate::node::{Appends, Database, Memory, Swaps};
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -38,10 +38,11 @@ fn fault(world: &mut World) {
     let nodes = world.nodes.len() as u64;
     let mut draw = world.random.fork();
     let node = draw.below(nodes) as usize;
+    let memory = if draw.chance(1, 2) { Memory::Kept } else { Memory::Lost };
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(26) {
+    match draw.below(33) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -65,22 +66,27 @@ fn fault(world: &mut World) {
         }
         12 => world.die_amid_a_step(node),
         13 if draw.chance(1, 3) => {
-            (world.nodes[node].log_stopped, world.nodes[node].needs_opening) = (true, true);
+            // A primary opens its database anew by itself.
+            let leads = world.role(node) == Some(RoleKind::Leading);
+            (world.nodes[node].log_stopped, world.nodes[node].needs_opening) = (true, !leads);
             world.tell_replica(node, Event::LogStopped);
         }
         13 if draw.chance(1, 2) => {
             world.nodes[node].needs_opening = true;
             world.tell_replica(node, Event::RedoFailed);
         }
-        14 if draw.chance(1, 2) => world.restore_store(),
+        14 => world.restore_store(),
         16 if draw.chance(1, 6) => world.force(node),
-        15 => {
-            // The primary stands still, and those that want to take over die on the way.
-            let time = PROMISE / 2 + draw.below(2 * PROMISE);
+        15 | 25 | 30 => {
+            // The primary stands still, and swaps of those that want to take over are late; some die on the way.
+            let time = PROMISE * 3 / 4 + draw.below(3 * PROMISE / 2);
             for other in 0..nodes as usize {
                 match Some(other) == leading {
                     true => world.pause(other, time),
-                    false => world.nodes[other].dies_at_swap = draw.chance(2, 3),
+                    false => {
+                        let swaps = [Swaps::Usual, Swaps::Late, Swaps::LateAndDies, Swaps::LateAndDies];
+                        world.nodes[other].swaps = swaps[draw.below(4) as usize];
+                    }
                 }
             }
         }
@@ -88,6 +94,38 @@ fn fault(world: &mut World) {
         18 => world.nodes[node].appends = Appends::Fail,
         19 => world.nodes[node].appends = Appends::Stick,
         20 => world.nodes[node].fails_to_lead = true,
+        23 | 24 => {
+            // The primary's process begins again, and finds the others silent soon.
+            let node = leading.unwrap_or(node);
+            world.restart_process(node, draw.below(PROMISE / 10));
+            let pause = draw.below(PROMISE);
+            world.run_until(world.time + pause);
+            for other in (0..nodes as usize).filter(|other| *other != node) {
+                world.pause(other, PROMISE + draw.below(2 * PROMISE));
+            }
+        }
+        26 | 27 => {
+            // A standby's answers are slow; then it hears the primary no more.
+            let other = draw.below(nodes) as usize;
+            let leading = leading.unwrap_or(node);
+            world.slow[other][leading] = PROMISE / 8 + draw.below(PROMISE / 2);
+            world.run_until(world.time + PROMISE);
+            world.down[leading][other] = true;
+        }
+        28 => world.reopen(node, memory),
+        29 => {
+            // A takeover in which the database is opened anew.
+            if let Some(leading) = leading {
+                world.pause(leading, 3 * PROMISE);
+            }
+            for _ in 0..60 {
+                world.run_until(world.time + PROMISE / 25);
+                let is_open = |node: &usize| world.nodes[*node].has_open_swap(world.time);
+                if let Some(node) = (0..nodes as usize).find(is_open) {
+                    return world.reopen(node, memory);
+                }
+            }
+        }
         21 | 22 => {
             let other = draw.below(nodes) as usize;
             let (node, member) = (world.nodes[other].id, world.nodes[other].member());
@@ -98,13 +136,11 @@ fn fault(world: &mut World) {
             world.tell_replica(leading.unwrap_or(0), event);
         }
         _ => {
-            for links in &mut world.down {
-                links.fill(false);
-            }
+            world.end_link_faults();
             world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);
             world.store.is_away = false;
             for node in &mut world.nodes {
-                (node.appends, node.fails_to_lead) = (Appends::Work, false);
+                (node.appends, node.fails_to_lead, node.swaps) = (Appends::Work, false, Swaps::Usual);
             }
         }
     }
@@ -157,7 +193,10 @@ fn heal(world: &mut World, seed: u64) {
     world.heal();
     // What the log of a replica or its redo was stopped by is repaired by an opening. All else heals without.
     for node in 0..world.nodes.len() {
-        if world.nodes[node].needs_opening {
+        if world.nodes[node].needs_opening && world.random.chance(1, 2) {
+            world.reopen(node, Memory::Lost);
+        }
+        if world.nodes[node].needs_opening && world.nodes[node].database == Database::Open {
             world.kill_process(node);
         }
     }
@@ -165,7 +204,7 @@ fn heal(world: &mut World, seed: u64) {
     if world.was_restored || world.forced > 0 {
         world.run_until(world.time + 6 * PROMISE);
         let node = (0..world.nodes.len())
-            .filter(|node| world.nodes[*node].can_be_forced())
+            .filter(|node| world.can_be_forced(*node))
             .max_by_key(|node| world.nodes[*node].log.common(&world.oracle.answered))
             .expect("a node with a whole database");
         let node = world.serving().unwrap_or(node);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rialto::log::LogPoint;
-use rialto_cluster::protocol::replication::{Contents, LogState, Member, Replica, Saved};
+use rialto_cluster::protocol::replication::{LogState, Member, Replica, Saved};
 use rialto_cluster::protocol::{Life, Moment, NodeId};
 
 use crate::log::ModelLog;
@@ -32,6 +32,23 @@ pub enum Database {
     Open,
     /// It is being opened, or copied.
     Closed,
+}
+
+/// What is left of a log in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Kept,
+    Lost,
+}
+
+/// What becomes of the swaps that a node sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swaps {
+    Usual,
+    /// They have no answer, and are done late.
+    Late,
+    /// So is the next one, and the process dies when it has sent it.
+    LateAndDies,
 }
 
 /// What becomes of blocks that come to a node.
@@ -79,8 +96,7 @@ pub struct Node {
     pub disk: u64,
     /// The process dies after so many effects.
     pub dies_after: Option<u64>,
-    /// The process dies when it has sent its next swap, which is then done late.
-    pub dies_at_swap: bool,
+    pub swaps: Swaps,
     pub cut_off_store: bool,
 }
 
@@ -89,10 +105,10 @@ impl Node {
         Member { node: self.id, life: self.life }
     }
 
-    /// Whether its replica takes an operator's force.
-    pub fn can_be_forced(&self) -> bool {
-        let has_it = |replica: &Replica| replica.known().is_none_or(|known| known.configuration.has(self.id));
-        self.saved.contents == Contents::Whole && self.replica.as_ref().is_none_or(has_it)
+    /// Whether its replica waits for the outcome of a swap.
+    pub fn has_open_swap(&self, time: u64) -> bool {
+        let replica = self.replica.as_ref();
+        replica.is_some_and(|replica| replica.status(self.now(time)).open_swap.is_some())
     }
 
     /// The log, as a driver tells it.

@@ -8,6 +8,7 @@ use rialto::io::Random;
 use rialto_cluster::protocol::replication::{Event, Fitness, RoleKind, Unprotected};
 use rialto_cluster::protocol::{Epoch, NodeId};
 
+use crate::node::{Memory, Swaps};
 use crate::world::{HEARTBEAT, PROMISE, World};
 
 /// Runs it with a few seeds.
@@ -48,7 +49,11 @@ fn a_planned_change_does_not_wait_for_a_promise() {
         let without = time_without_service(&mut world);
         assert_eq!(world.serving(), Some(2));
         assert!(without < PROMISE / 2, "{without} ms without a primary");
-        assert_eq!(world.store.now().configuration.in_sync.len(), 3, "the logs end at one place");
+        // The logs of the other two end at one place.
+        assert_eq!(world.store.now().configuration.in_sync.len(), 2);
+        // The first one closes its database, and comes back.
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
     });
 }
 
@@ -115,6 +120,18 @@ fn a_primary_whose_log_has_stopped_resigns() {
 }
 
 #[test]
+fn a_primary_that_is_alone_and_whose_log_has_stopped_opens_it_anew() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 1);
+        world.nodes[0].log_stopped = true;
+        world.tell_replica(0, Event::LogStopped);
+        assert_eq!(world.serving(), None);
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
 fn level_2_is_refused_while_one_replica_is_alone_if_the_operator_chose_so() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 2);
@@ -144,9 +161,24 @@ fn a_round_trip_may_take_longer_than_a_heartbeat() {
 }
 
 #[test]
+fn a_planned_change_that_comes_before_the_primary_leads_is_not_taken() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 2);
+        world.restart_process(0, 20);
+        while world.role(0) != Some(RoleKind::Leading) {
+            world.run_until(world.time + 1);
+        }
+        world.tell_replica(0, Event::Switchover { to: NodeId(1) });
+        world.run_until(world.time + 2 * PROMISE);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
 fn a_primary_whose_database_does_not_lead_gives_way() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 3);
+        world.nodes.iter_mut().for_each(|node| node.disk = 50);
         world.nodes[0].fails_to_lead = true;
         world.restart_process(0, 20);
         let without = time_without_service(&mut world);
@@ -167,6 +199,23 @@ fn a_primary_that_is_alone_and_whose_database_does_not_lead_pauses() {
         world.nodes[0].fails_to_lead = false;
         world.run_until(world.time + 9 * PROMISE);
         assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
+fn a_replica_whose_database_loses_its_memory_amid_its_promotion_leads_in_its_new_life() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 2);
+        world.nodes[1].swaps = Swaps::Late;
+        world.pause(0, 30 * PROMISE);
+        while !world.nodes[1].has_open_swap(world.time) {
+            world.run_until(world.time + 1);
+        }
+        world.reopen(1, Memory::Lost);
+        world.run_until(world.time + 12 * PROMISE);
+        assert_eq!(world.serving(), Some(1));
+        let recorded = world.store.now().configuration.life_in_sync(NodeId(1));
+        assert_eq!(recorded, Some(world.nodes[1].life));
     });
 }
 

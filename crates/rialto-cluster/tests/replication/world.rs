@@ -13,7 +13,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Node};
+use crate::node::{Appends, Database, Kernel, Memory, Node, Swaps};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -106,6 +106,8 @@ pub struct World {
     pub weather: Weather,
     /// `down[from][to]`.
     pub down: Vec<Vec<bool>>,
+    /// What each message takes at least, the same way.
+    pub slow: Vec<Vec<u64>>,
     pub options: ReplicationOptions,
     pub tells: Tells,
     /// What each message takes at least.
@@ -118,8 +120,8 @@ pub struct World {
     pub was_restored: bool,
     pub forced: u64,
     pub begins_forced: bool,
-    /// The configuration of the last promotion by force.
-    pub forced_configuration: Option<Configuration>,
+    /// The configurations of promotions by force.
+    pub forced_configurations: Vec<Configuration>,
     pub trace: bool,
 }
 
@@ -152,6 +154,7 @@ impl World {
             heartbeat: ms(heartbeat),
             silent_after: ms(heartbeat * (2 + random.below(3))),
             lag_max: ms(PROMISE),
+            window: 1 + random.below(30),
             retry: ms(PROMISE / 8),
             retry_max: ms(PROMISE),
             poll: ms(PROMISE),
@@ -194,7 +197,7 @@ impl World {
                 offset: random.below(1 << 40),
                 disk: if slow { 1 + random.below(10) } else { 10 + random.below(90) },
                 dies_after: None,
-                dies_at_swap: false,
+                swaps: Swaps::Usual,
                 cut_off_store: false,
             })
             .collect();
@@ -208,6 +211,7 @@ impl World {
             oracle: Oracle::new(first),
             weather: Weather::default(),
             down: vec![vec![false; replicas]; replicas],
+            slow: vec![vec![0; replicas]; replicas],
             options,
             tells: Tells::Some,
             latency: 0,
@@ -218,7 +222,7 @@ impl World {
             was_restored: false,
             forced: 0,
             begins_forced: false,
-            forced_configuration: None,
+            forced_configurations: Vec::new(),
             trace: std::env::var("RIALTO_TRACE").is_ok(),
         };
         (0..replicas).for_each(|node| world.begin_process(node));
@@ -236,7 +240,7 @@ impl World {
         let this = &mut self.nodes[node];
         this.process += 1;
         (this.kernel, this.bound, this.log_stopped, this.dies_after) = (Kernel::Follows, 0, false, None);
-        (this.dies_at_swap, this.needs_opening) = (false, false);
+        (this.swaps, this.needs_opening) = (Swaps::Usual, false);
         let replica = Replica::open(PARTITION, this.member(), this.saved, options, this.now(time));
         this.replica = Some(replica);
         let process = this.process;
@@ -282,6 +286,27 @@ impl World {
         self.check();
     }
 
+    /// The driver closes a database that follows, and opens it again.
+    pub fn reopen(&mut self, node: usize, memory: Memory) {
+        let life = Life(self.random.next());
+        let delay = 1 + self.random.below(PROMISE / 5);
+        let this = &mut self.nodes[node];
+        let is_open = this.replica.is_some() && this.database == Database::Open;
+        if !is_open || this.kernel != Kernel::Follows {
+            return;
+        }
+        this.database = Database::Closed;
+        if memory == Memory::Lost {
+            let on_disk = this.log.on_disk;
+            this.log.cut(on_disk);
+            this.trimmed = this.trimmed.min(on_disk);
+            this.life = life;
+        }
+        let process = this.process;
+        self.tell(node, "closes its database");
+        self.put(delay, node, Arrival::Opened { process });
+    }
+
     pub fn die_amid_a_step(&mut self, node: usize) {
         let effects = self.random.below(4);
         self.nodes[node].dies_after = Some(effects);
@@ -296,6 +321,15 @@ impl World {
     pub fn force(&mut self, node: usize) {
         self.forced += 1;
         self.tell_replica(node, Event::Force { without: Vec::new() });
+    }
+
+    /// Whether a node's replica takes an operator's force: it has a whole database, and is one of the partition's as far as
+    /// it can know.
+    pub fn can_be_forced(&self, node: usize) -> bool {
+        let Node { id, saved, .. } = &self.nodes[node];
+        let stored = &self.store.now().configuration;
+        let is_in_store = stored.has(*id) || saved.epoch > stored.epoch;
+        saved.contents == Contents::Whole && self.oracle.in_force.has(*id) && is_in_store
     }
 
     /// Gives an event to a replica from outside.
@@ -440,16 +474,22 @@ impl World {
         self.nodes[node].replica.as_ref().map(Replica::role)
     }
 
+    /// All links work again.
+    pub fn end_link_faults(&mut self) {
+        self.down.iter_mut().flatten().for_each(|down| *down = false);
+        self.slow.iter_mut().flatten().for_each(|slow| *slow = 0);
+    }
+
     /// Ends all faults: links, store, pauses, slow disks, dead processes.
     pub fn heal(&mut self) {
         self.weather = Weather::default();
         self.store.is_away = false;
-        self.down.iter_mut().flatten().for_each(|down| *down = false);
+        self.end_link_faults();
         for node in 0..self.nodes.len() {
             self.nodes[node].cut_off_store = false;
             self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.time);
             self.nodes[node].dies_after = None;
-            self.nodes[node].dies_at_swap = false;
+            self.nodes[node].swaps = Swaps::Usual;
             self.nodes[node].appends = Appends::Work;
             self.nodes[node].fails_to_lead = false;
             self.nodes[node].disk = self.nodes[node].disk.max(20);

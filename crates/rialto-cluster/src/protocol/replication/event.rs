@@ -88,7 +88,8 @@ pub enum Event {
     /// It does not: [`Effect::Lead`] has failed. The driver closes the database and opens it again, as for
     /// [`Effect::Follow`], which is among the effects.
     LeadFailed,
-    /// The database is open, whole, and follows: after [`Effect::Follow`] or [`Effect::StartOver`].
+    /// The database is open, whole, and follows: after [`Effect::Follow`] or [`Effect::StartOver`], or because a driver has
+    /// opened it anew. What had failed before has failed no more.
     Opened {
         /// Its life. A copy has another one than the log that it replaces.
         life: Life,
@@ -182,7 +183,8 @@ pub enum Effect {
         configuration: Configuration,
     },
     /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are none, or
-    /// give [`Event::CannotShip`].
+    /// give [`Event::CannotShip`]. A long stretch goes in several messages, one behind the other. Another stretch of the
+    /// same stream that begins before the end of the last one repeats what seems to be lost.
     Ship {
         /// The replica, in its life.
         to: Member,

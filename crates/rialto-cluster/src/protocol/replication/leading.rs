@@ -24,7 +24,7 @@ pub(super) enum Ending {
     /// It does not serve in this epoch any more; these messages say so.
     Released { at: Moment, to: NodeId, end: LogPoint, with: Vec<Member> },
     /// Its log has stopped.
-    Stopped,
+    Stopped { at: Moment },
 }
 
 /// Whether the log of a primary that drains stands still.
@@ -94,8 +94,11 @@ impl Leading {
         self.has_led = true;
     }
 
-    pub fn stopped(&mut self) {
-        self.ending = Ending::Stopped;
+    /// Its log has stopped.
+    pub fn stopped(&mut self, now: Moment) {
+        if !matches!(self.ending, Ending::Stopped { .. }) {
+            self.ending = Ending::Stopped { at: now };
+        }
     }
 
     /// The log stands still.
@@ -116,7 +119,9 @@ impl Leading {
         let is_standby = common.current().is_some_and(|known| {
             known.configuration.life_in_sync(to).is_some() && known.configuration.primary != to
         });
-        if is_standby && matches!(self.ending, Ending::GoesOn) {
+        // What does not take transactions yet cannot drain.
+        let has_led = self.has_led || fault_injection::is_on("drains-before-it-leads");
+        if is_standby && has_led && matches!(self.ending, Ending::GoesOn) {
             self.ending = Ending::Draining { since: now, to, log: Standing::Moves };
             common.effect(Effect::Drain);
         }
@@ -125,7 +130,7 @@ impl Leading {
     /// Whether it serves at this moment: all standbys in sync, and those that an open swap adds, have promised (C1).
     pub fn serves(&self, common: &Common, now: Moment) -> bool {
         let Some(known) = common.current() else { return false };
-        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped)
+        let has_ended = matches!(self.ending, Ending::Released { .. } | Ending::Stopped { .. })
             && !fault_injection::is_on("handed-over-and-serving");
         let may = self.has_led && !has_ended;
         may && in_force(common, &known.configuration)
@@ -212,8 +217,12 @@ impl Leading {
         }
     }
 
-    /// Does what time and the positions allow. False if it is to follow again: what it has handed over was not taken.
+    /// Does what time and the positions allow. False if it is to follow again: its log has stopped, or what it has handed over
+    /// was not taken.
     pub fn advance(&mut self, common: &mut Common, at: At) -> bool {
+        if self.is_over(common, at.now) {
+            return false;
+        }
         let Some(known) = common.current() else {
             common.want_read(at.now);
             return true;
@@ -246,7 +255,17 @@ impl Leading {
             // What is promised and acknowledged counts from now on for both configurations.
             self.next_heartbeat = at.now;
         }
-        !matches!(self.ending, Ending::Released { at: since, .. } if at.now >= since + common.options.promise)
+        true
+    }
+
+    /// Whether it has given the promises back so long ago that it follows, which opens its database anew.
+    fn is_over(&self, common: &Common, now: Moment) -> bool {
+        let ended_at = match self.ending {
+            Ending::GoesOn | Ending::Draining { .. } => None,
+            Ending::Stopped { .. } if fault_injection::is_on("stopped-log-for-ever") => None,
+            Ending::Released { at, .. } | Ending::Stopped { at } => Some(at),
+        };
+        ended_at.is_some_and(|at| now >= at + common.options.promise)
     }
 
     /// What an operator is shown of the others.
@@ -254,6 +273,7 @@ impl Leading {
         let show = |peer: &Peer| PeerStatus {
             member: peer.member,
             received: peer.acknowledged,
+            sent: peer.sent,
             promised_until: peer.promise.holds_until(now),
             fitness: peer.fitness,
         };
@@ -266,16 +286,19 @@ impl Leading {
 
     /// What all replicas in sync have, by each configuration that may be in force (C3).
     fn agree(&mut self, common: &mut Common, known: &Configuration, at: WithLog) {
-        let mut all = at.log.received;
+        let (mut all, mut needs_disk) = (at.log.received, false);
         for configuration in in_force_for_answers(common, known) {
             for member in configuration.standbys() {
                 let Some(has) = self.peer(member).and_then(|peer| peer.acknowledged) else { return };
                 all = earlier(all, has);
             }
             // One memory alone is never enough.
-            if configuration.in_sync.len() < common.options.min_in_sync.max(2) {
-                all = earlier(all, at.log.on_disk);
-            }
+            needs_disk |= configuration.in_sync.len() < common.options.min_in_sync.max(2);
+        }
+        if needs_disk {
+            all = earlier(all, at.log.on_disk);
+            // Answers wait for the disk, which may not be in a hurry.
+            common.is_on_disk(at);
         }
         if all.position > self.agreed.position {
             self.agreed = all;
@@ -286,8 +309,7 @@ impl Leading {
 
     fn ship(&mut self, common: &mut Common, at: WithLog) {
         for peer in &mut self.peers {
-            if let Some((stream, begin)) = peer.next_to_send(at, &common.options) {
-                let end = at.log.received;
+            if let Some((stream, begin, end)) = peer.next_to_send(at, &common.options) {
                 common.effect(Effect::Ship { to: peer.member, stream, begin, end });
             }
         }
@@ -296,7 +318,7 @@ impl Leading {
     fn heartbeat(&mut self, common: &mut Common, known: &Known, at: WithLog) {
         let handover = match &self.ending {
             Ending::Released { end, with, to, .. } => Some((*end, with.clone(), Some(*to))),
-            Ending::Stopped => Some((at.log.received, Vec::new(), None)),
+            Ending::Stopped { .. } => Some((at.log.received, Vec::new(), None)),
             Ending::GoesOn | Ending::Draining { .. } => None,
         };
         if let Some((end, with, only)) = handover {
@@ -348,7 +370,8 @@ impl Leading {
             && common.is_on_disk(at)
             && self.agreed.position >= end.position;
         if is_due {
-            let with = known.in_sync.iter().copied().filter(|member| member.node != to).collect();
+            // This replica closes its database, and would hold up the new primary until it is open again.
+            let with = known.standbys().filter(|member| member.node != to).collect();
             self.ending = Ending::Released { at: at.now, to, end, with };
             self.next_heartbeat = at.now;
         }

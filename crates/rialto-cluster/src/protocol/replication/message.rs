@@ -123,8 +123,7 @@ pub enum Message {
 pub enum Fitness {
     /// It can.
     Fit,
-    /// Its log has stopped, or blocks could not be appended or redone (C7). It stays so until a driver makes its state
-    /// machine anew, after it has opened the database again.
+    /// Its log has stopped, or blocks could not be appended or redone (C7). It stays so until its database is opened anew.
     Unfit,
 }
 

@@ -5,24 +5,29 @@
 //!
 //! - [`Configuration`], [`Known`]: what the control store has. It changes only by a swap, and each change raises the epoch.
 //! - `following`: a standby or a learner; promises, promotion, the return of a primary. `forcing`: promotion by an operator.
-//! - `leading`, `peer`, `promise`: a primary; shipping, what may be answered, the change of which replicas are in sync.
+//! - `leading`, `peer`, `promise`: a primary; shipping, and what may be answered. `changes`: which change of the configuration it
+//!   makes: standbys that hold it up, an operator's wishes, learners that have caught up.
 //! - `common`, `store`: what a replica has in each role, and its requests to the control store.
+//! - `adopting`: how it takes what the control store has. [`ReplicaStatus`]: what an operator is shown.
 //!
 //! # Invariants
 //!
 //! - **C1** At most one replica serves. A primary serves while all standbys in sync, and those that an open swap adds, have
 //!   promised; it counts a promise from before it asked, less the drift margin. A standby promotes itself by a swap only after its
-//!   promise has run out or was given back, and gives none while its swap may be done.
+//!   promise has run out or was given back, and gives none while its swap may be done. A swap is opened only after the control
+//!   store has answered a read just now: one that is open for long would leave the partition without promises.
 //! - **C2** Every message carries the partition, the epoch and the life. A lower epoch is refused, and the sender is told.
 //! - **C3** Each replica in sync has everything that was answered at level 2 or 3. From before a swap is sent until a configuration
 //!   of its epoch or a later one is seen, answers need the replicas of both configurations. A replica that becomes the only one
-//!   in sync, or becomes primary, has all of it on its disk.
+//!   in sync, or becomes primary, has all of it on its disk. A standby that promises and takes no blocks is dropped.
 //! - **C4** A replica leads only if it is in sync in its life, or is the recorded primary and all others in sync have declared
 //!   new lives, or by force. It leads only under a configuration that its own process has swapped in; therefore a swap that an
-//!   earlier process has left open is lost by then.
+//!   earlier process has left open is lost by then. The configuration says in which epoch answers may have been lost, and each
+//!   later primary is told so. A replica without a whole database, or that is no member, promises nothing and leads nothing.
 //! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
 //!   starts over, unless it is in sync: no answer is cut off.
-//! - **C7** A primary whose log has stopped gives the promises back. A standby whose redo has failed says so, and is dropped.
+//! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
+//!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!
 //! # What a driver does over the kernel
 //!
@@ -30,14 +35,17 @@
 //! |---|---|
 //! | [`Effect::Save`] | a small file beside the database, written anew and synced |
 //! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor(Some(begin))` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
-//! | [`Effect::Append`] | `Follower::append`, after `Follower::take_load_file` for those that are missing; then [`Event::LogMoved`] |
+//! | [`Effect::Append`] | `Follower::append`, after `Follower::take_load_file` for those that are missing; then [`Event::LogMoved`], or [`Event::AppendFailed`] |
 //! | [`Effect::RedoUpTo`] | `Follower::redo_up_to` |
 //! | [`Effect::SyncDisk`] | `Follower::sync`; at a primary a flush of its log; then [`Event::LogMoved`] |
-//! | [`Effect::Lead`] | `Follower::lead`, or nothing if the database leads; then a first block that says the epoch, and [`Event::Led`] |
-//! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open` |
+//! | [`Effect::Lead`] | `Follower::lead`; then a first block that says the epoch, and [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
+//! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open`, [`Event::Opened`] |
 //! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
-//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open` |
-//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own |
+//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
+//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. [`Event::StoreChanged`] comes from its watch |
+//!
+//! The log of a step is None from [`Effect::Follow`] or [`Effect::StartOver`] until the database is open again, and while a
+//! process opens it. The replica answers heartbeats meanwhile, and promises nothing.
 //!
 //! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
 //! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
@@ -47,6 +55,7 @@
 //!
 //! The simulation is in `tests/replication/`.
 
+mod adopting;
 mod changes;
 mod common;
 mod configuration;

@@ -26,6 +26,8 @@ pub struct ReplicationOptions {
     pub silent_after: Duration,
     /// A standby that lacks blocks and has taken none for so long is dropped, though it promises: its disk may be full.
     pub lag_max: Duration,
+    /// So many bytes of the log may be on their way to a replica; before more is sent it acknowledges some.
+    pub window: u64,
     /// The least time between two requests to the control store for the same purpose, and before blocks are sent again.
     pub retry: Duration,
     /// While the control store gives no answer, the time between two requests doubles up to this.
@@ -52,6 +54,7 @@ impl Default for ReplicationOptions {
             drift_margin: Duration::from_millis(200),
             heartbeat: Duration::from_millis(250),
             silent_after: Duration::from_millis(1000),
+            window: 16 << 20,
             lag_max: Duration::from_secs(3),
             retry: Duration::from_millis(500),
             retry_max: Duration::from_secs(4),

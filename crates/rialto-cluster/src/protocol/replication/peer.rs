@@ -107,23 +107,29 @@ impl Peer {
         self.promise.forgive();
     }
 
-    /// Where blocks are to be sent from, in which stream, up to the log's end: what is new, or what seems to be lost.
-    pub fn next_to_send(&mut self, at: WithLog, options: &ReplicationOptions) -> Option<(Stream, LogPoint)> {
+    /// Which blocks are to be sent, in which stream: what seems to be lost, or what is new, up to the log's end.
+    pub fn next_to_send(
+        &mut self,
+        at: WithLog,
+        options: &ReplicationOptions,
+    ) -> Option<(Stream, LogPoint, LogPoint)> {
         let (stream, acknowledged) = (self.stream?, self.acknowledged?);
-        let end = at.log.received;
         let is_lost =
             acknowledged.position < self.sent.position && at.now >= self.progress_at + options.retry;
-        let begin = match is_lost {
-            true => acknowledged,
-            false => self.sent,
-        };
-        if begin.position >= end.position {
+        if is_lost {
+            self.progress_at = at.now;
+            return Some((stream, acknowledged, self.sent));
+        }
+        let on_its_way = self.sent.position.0.saturating_sub(acknowledged.position.0);
+        let is_full = on_its_way >= options.window && !fault_injection::is_on("window-unlimited");
+        let (begin, end) = (self.sent, at.log.received);
+        if begin.position >= end.position || is_full {
             return None;
         }
-        if is_lost || acknowledged == self.sent {
+        if acknowledged == begin {
             self.progress_at = at.now;
         }
         self.sent = end;
-        Some((stream, begin))
+        Some((stream, begin, end))
     }
 }

@@ -39,6 +39,8 @@ pub struct PeerStatus {
     pub member: Member,
     /// What it has in memory of the primary's log, once that is known.
     pub received: Option<LogPoint>,
+    /// What was sent to it in the stream that it has now.
+    pub sent: LogPoint,
     /// Until when its promise counts, if it has given one that still does.
     pub promised_until: Option<Moment>,
     /// Whether it can be a standby.

@@ -1,5 +1,7 @@
 //! Standbys whose disks are full or stuck.
 
+use rialto_cluster::protocol::NodeId;
+
 use super::{each_of_some_seeds, settled};
 use crate::node::Appends;
 use crate::world::{PROMISE, World};
@@ -20,8 +22,27 @@ fn a_standby_that_cannot_append_says_so_and_is_dropped() {
         assert_eq!(world.store.now().configuration.in_sync.len(), 2);
         assert_eq!(world.serving(), Some(0));
         let before = answered(&world);
-        world.run_until(world.time + PROMISE);
+        world.run_until(world.time + 2 * PROMISE);
         assert!(answered(&world) > before);
+    });
+}
+
+#[test]
+fn what_is_on_its_way_to_a_standby_is_bounded() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        world.nodes[1].appends = Appends::Stick;
+        let begin = world.nodes[0].log.len();
+        for _ in 0..18 {
+            world.run_until(world.time + PROMISE / 20);
+            let now = world.nodes[0].now(world.time);
+            let status = world.nodes[0].replica.as_ref().expect("a replica").status(now);
+            let peer = status.peers.iter().find(|peer| peer.member.node == NodeId(1)).expect("a standby");
+            let on_its_way = peer.sent.position.0 - peer.received.expect("a stream").position.0;
+            // A batch is not divided: a few transactions come at once.
+            assert!(on_its_way < world.options.window + 8, "{on_its_way} blocks");
+        }
+        assert!(world.nodes[0].log.len() > begin + 4);
     });
 }
 

@@ -32,7 +32,7 @@ fn replicas_leave_and_join() {
         assert_eq!(says, [false, false, true, true]);
         let member = world.nodes[3].member();
         world.tell_replica(0, Event::AddLearner { member });
-        world.run_until(world.time + 2 * PROMISE);
+        world.run_until(world.time + 6 * PROMISE);
         assert_eq!(nodes(&world), [0, 1, 3]);
         assert_eq!(world.store.now().configuration.in_sync.len(), 3);
         // The one that is none of the partition's leads nothing, whatever becomes of the others.
