@@ -1,5 +1,6 @@
 //! A node: a process that keeps replicas of partitions, and takes clients.
 
+pub mod admin;
 mod clock;
 mod facts;
 mod packet;
@@ -11,5 +12,6 @@ mod transfer;
 
 pub use clock::NodeClock;
 pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
+pub use replica::read_configuration;
 pub use replica::{Admitted, HostedReplica, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use running::{Node, NodeError, NodeOptions};
