@@ -55,14 +55,16 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
     }
     assert_eq!(&primary(&demo.status(), 0), to);
 
-    // Both nodes of a partition are dead, and one comes back: an operator decides.
+    // The only replica in sync is lost, and one that was dropped before comes back: an operator decides.
     let status = demo.wait_until_whole();
     let (lost, stays) = (primary(&status, 0), from);
-    for name in [&stays, &lost] {
-        send("KILL", pid(&status, name));
-    }
+    send("KILL", pid(&status, &stays));
+    demo.wait("it is dropped", |status| partitions(status)[0]["learners"] == serde_json::json!([stays]));
+    send("KILL", pid(&status, &lost));
     let mut by_hand = demo.start_node(&stays);
-    demo.wait("it is up", |status| crate::demo::node(status, &stays)["state"] == "up");
+    let status = demo.wait("it is up", |status| crate::demo::node(status, &stays)["state"] == "up");
+    assert_eq!(primary(&status, 0), lost, "{status}");
+    assert_eq!(partitions(&status)[0]["serves"], false, "{status}");
     let force = ["force-promote", "--partition", "0", "--node", &stays, "--without", &lost];
     let asked = demo.command(&force);
     assert_eq!(asked.status.code(), Some(2), "{}", text(&asked));
