@@ -10,6 +10,11 @@ mod args;
 mod backup;
 mod bench;
 mod client;
+#[cfg(feature = "etcd")]
+mod cluster;
+#[cfg(not(feature = "etcd"))]
+#[path = "cluster/left_out.rs"]
+mod cluster;
 mod copy_progress;
 mod event_log;
 mod figures;
@@ -64,6 +69,8 @@ enum Command {
     /// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of
     /// `rialto bench`; with other procedures, restore in a program, by the library's Restore::procedures.
     Restore(backup::RestoreArgs),
+    /// Run a database on several nodes: make a cluster, run its nodes, see and change what it does
+    Cluster(cluster::ClusterArgs),
 }
 
 fn run_bench(args: &bench::BenchArgs) -> ExitCode {
@@ -106,5 +113,6 @@ fn main() -> ExitCode {
         Command::Inspect(args) => offline::run_inspect(&args),
         Command::Backup(args) => backup::backup(&args, procedures()),
         Command::Restore(args) => backup::restore(&args, procedures()),
+        Command::Cluster(args) => cluster::run(&args),
     }
 }

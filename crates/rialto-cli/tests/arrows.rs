@@ -1,5 +1,5 @@
 //! Which crates may depend on which, and that the commands that serve and keep data (`serve`, `backup`, `restore`,
-//! `check`, `inspect`) use no crate of benchmarks.
+//! `check`, `inspect`, `cluster`) use no crate of benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +16,35 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("rialto-measure", &["rialto"]),
     ("rialto-workloads", &["rialto", "rialto-measure"]),
     ("rialto-figures", &["rialto", "rialto-measure", "rialto-workloads"]),
-    ("rialto-cli", &["rialto", "rialto-figures", "rialto-measure", "rialto-server", "rialto-workloads"]),
+    (
+        "rialto-cli",
+        &[
+            "rialto",
+            "rialto-cluster",
+            "rialto-figures",
+            "rialto-measure",
+            "rialto-server",
+            "rialto-workloads",
+        ],
+    ),
 ];
 
 /// The crates of benchmarks, as paths name them.
 const BENCHMARKS: [&str; 3] = ["rialto_figures", "rialto_measure", "rialto_workloads"];
 
 /// The modules of the program that know nothing of benchmarks: the commands that serve and keep data, and all that they use.
-const DATA_COMMANDS: [&str; 9] =
-    ["args", "backup", "client", "copy_progress", "event_log", "interrupt", "offline", "output", "serve"];
+const DATA_COMMANDS: [&str; 10] = [
+    "args",
+    "backup",
+    "client",
+    "cluster",
+    "copy_progress",
+    "event_log",
+    "interrupt",
+    "offline",
+    "output",
+    "serve",
+];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

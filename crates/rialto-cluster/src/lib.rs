@@ -9,7 +9,7 @@
 //! - [`net`]: the connections between nodes.
 //! - [`node`]: replicas over the kernel's databases, and the process that keeps them.
 //!
-//! The crate is not complete: no program starts a node yet.
+//! The crate is not complete: a node runs no statements yet. `rialto cluster` of the crate `rialto-cli` runs nodes.
 
 pub mod control;
 pub mod net;

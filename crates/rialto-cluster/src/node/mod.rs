@@ -1,5 +1,6 @@
 //! A node: a process that keeps replicas of partitions, and takes clients.
 
+pub mod admin;
 mod clock;
 mod facts;
 mod packet;
@@ -12,6 +13,9 @@ mod transfer;
 
 pub use clock::NodeClock;
 pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
-pub use replica::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
+pub use replica::{
+    Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
+    read_configuration,
+};
 pub use running::{Node, NodeError, NodeOptions};
 pub use transactions::{Transactions, make_table};

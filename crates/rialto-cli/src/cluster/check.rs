@@ -1,0 +1,82 @@
+//! `rialto cluster check`: verifies the replicas of nodes that are stopped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rialto::Options;
+use rialto::io::{Disk, FileDisk};
+use rialto::recovery::check;
+use rialto_cluster::node::admin::{AdminRequest, Reached, ask};
+
+use super::failed::Failed;
+use super::node_file::NodeFile;
+use super::say::say;
+use crate::args::MemoryArgs;
+
+/// How long a node has to show that it runs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The directory that has the directories of the nodes on this machine, or that of one node
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// Verifies them one after the other.
+pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
+    args.memory.warn();
+    let mut is_sound = true;
+    for (directory, file) in NodeFile::all(&args.data)? {
+        let reached = ask(&directory, &AdminRequest::Status, PATIENCE);
+        if reached.map_err(|error| Failed::of_file(&directory, &error))? != Reached::Down {
+            say(format_args!("{}: it runs, so its replicas are not verified; stop it for that", file.name))?;
+            continue;
+        }
+        say(format_args!("{}: it is stopped; its replicas are verified", file.name))?;
+        for database in databases(&directory)? {
+            is_sound &= verify(&database, args.memory)?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(!is_sound)))
+}
+
+/// The databases in a node's directory, with the numbers of their partitions, in order.
+fn databases(directory: &Path) -> Result<Vec<(u32, PathBuf)>, Failed> {
+    let entries = fs::read_dir(directory).map_err(|error| Failed::of_file(directory, &error))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| Failed::of_file(directory, &error))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_prefix("partition-").and_then(|number| number.parse().ok());
+        let database = path.join("database");
+        if let Some(number) = number
+            && database.is_dir()
+        {
+            found.push((number, database));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Verifies a database, and says what was found. Gives whether it is sound.
+fn verify((partition, path): &(u32, PathBuf), memory: MemoryArgs) -> Result<bool, Failed> {
+    let unusable =
+        |what: &dyn std::fmt::Display| Failed::unusable(format_args!("{}: {what}", path.display()));
+    let disk: Arc<dyn Disk> = FileDisk::open(path).map_err(|error| unusable(&error))?;
+    let _lock = disk.lock().map_err(|error| unusable(&error))?;
+    let report = check::check(&disk, memory.bytes(), Options::default().recovery_threads)
+        .map_err(|error| unusable(&error))?;
+    let text = report.to_string();
+    let lines: Vec<String> = text.trim_end().lines().map(|line| format!("  {line}")).collect();
+    say(format_args!("partition {partition}: {}\n{}", path.display(), lines.join("\n")))?;
+    Ok(report.is_sound())
+}

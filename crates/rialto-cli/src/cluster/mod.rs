@@ -1,0 +1,92 @@
+//! `rialto cluster`: a database on several nodes. The crate `rialto-cluster` is what a node does; here is how an operator makes a
+//! cluster, runs its nodes, and sees and changes what it does.
+//!
+//! Each node has a directory with a file `node.json` ([`node_file`]), its certificates, its replicas and its admin socket. A
+//! command for a cluster is given the directory that has those of the nodes on this machine. What the cluster is, the
+//! control store says (etcd); what a node does, its admin socket says.
+//!
+//! Invariants:
+//! 1. **Told first, done once.** A command that changes something says what it will do, does it, and may be run again: what is
+//!    done already stays as it is, and is no error.
+//! 2. **Seen with parts away.** What is shown is put together from what answers ([`view`]): the control store, nodes, or both
+//!    may be dead. No command waits for one that stands still for longer than a few seconds.
+//! 3. **Nothing in the clear by accident.** Nodes talk by mutual TLS, unless the operator has named another choice
+//!    ([`node_file::Links`]).
+//! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
+//!
+//! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
+//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `check.rs`.
+
+mod authority;
+mod check;
+mod child;
+mod control;
+mod demo;
+mod demo_file;
+mod ending;
+mod failed;
+mod files;
+mod force_promote;
+mod init;
+mod node;
+mod node_file;
+mod processes;
+mod say;
+mod shares;
+mod sql;
+mod status;
+mod switchover;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::output::fail;
+use failed::Failed;
+
+/// A command of a cluster.
+#[derive(Debug, Args)]
+pub struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Make a cluster: its partitions and nodes in the control store, and a directory for each node
+    Init(Box<init::InitArgs>),
+    /// Run a node in the foreground, until SIGTERM or SIGINT
+    Node(node::NodeArgs),
+    /// Run a cluster on this machine in the foreground, with an etcd of its own, until SIGTERM or SIGINT
+    Demo(Box<demo::DemoArgs>),
+    /// Show the nodes and partitions of a cluster; works with nodes or the control store dead
+    Status(status::StatusArgs),
+    /// Have another replica of a partition lead, which is in sync; nothing is lost
+    Switchover(switchover::SwitchoverArgs),
+    /// Have a replica of a partition lead whatever the others have; what they have more is lost
+    ForcePromote(force_promote::ForcePromoteArgs),
+    /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+    Check(check::CheckArgs),
+    /// Run a program that ends with its parent
+    #[command(hide = true)]
+    Child(child::ChildArgs),
+}
+
+/// Runs a command.
+pub fn run(args: &ClusterArgs) -> ExitCode {
+    let done = match &args.command {
+        ClusterCommand::Init(args) => init::run(args),
+        ClusterCommand::Node(args) => node::run(args),
+        ClusterCommand::Demo(args) => demo::run(args),
+        ClusterCommand::Status(args) => status::run(args),
+        ClusterCommand::Switchover(args) => switchover::run(args),
+        ClusterCommand::ForcePromote(args) => force_promote::run(args),
+        ClusterCommand::Check(args) => check::run(args),
+        ClusterCommand::Child(args) => child::run(args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(Failed { text, code }) => fail(text, code),
+    }
+}

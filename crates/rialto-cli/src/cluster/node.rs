@@ -1,0 +1,209 @@
+//! `rialto cluster node`: a node, in the foreground.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
+use rialto_cluster::node::admin::AdminSocket;
+use rialto_cluster::node::{
+    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, read_configuration,
+};
+use rialto_cluster::protocol::NodeId;
+use rialto_cluster::protocol::replication::ReplicationOptions;
+
+use super::control::{connect, tls_in};
+use super::ending::Ending;
+use super::failed::Failed;
+use super::files;
+use super::node_file::NodeFile;
+use super::shares::{Counts, LOG_BYTES, Shares};
+use super::sql::SqlListener;
+use crate::args::MemoryArgs;
+use crate::event_log::{EventFilter, QUIET};
+use crate::output::{Results, tell};
+
+/// How often a node that cannot start yet tries again, and looks for what it has to tell.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Run a node in the foreground, until SIGTERM or SIGINT
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// The node's directory, which `rialto cluster init` has made
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The memory of all its replicas together; each has the same share. Replicas are counted when the node starts
+    #[command(flatten)]
+    memory: MemoryArgs,
+    /// The bound on the logs of all its replicas together, in bytes, divided in the same way [default: 4 GiB]
+    #[arg(long, value_name = "N")]
+    log_bytes: Option<u64>,
+    /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
+    /// them with commas
+    #[arg(long, value_name = "LEVEL|FILTER", default_value = QUIET)]
+    log: EventFilter,
+}
+
+/// Runs a node.
+pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
+    let file = NodeFile::read(&args.data)?;
+    let log = args.log.print().map_err(|error| Failed::failing(format_args!("starting the log: {error}")))?;
+    let lock = files::lock(&args.data.join("node.lock"), "runs this node")?;
+    let mut ending = Ending::new()?;
+    args.memory.warn();
+    // Before the logs open their files.
+    rialto_server::raise_open_files();
+    let Some(store) = reach_store(&file, &args.data, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
+    let store: Arc<dyn ControlStore> = Arc::new(store);
+    let Some(node) = open(args, &file, &store, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
+    let node = Arc::new(node);
+    let listener = TcpListener::bind(&file.sql).map_err(|error| {
+        Failed::unusable(format_args!("no clients can be taken at {}: {error}", file.sql))
+    })?;
+    let sql = SqlListener::start(listener, node.clone())
+        .map_err(|error| Failed::failing(format_args!("taking clients at {}: {error}", file.sql)))?;
+    let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
+        Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))
+    })?;
+    let mut out = Results::new();
+    // It serves whether or not that is read.
+    let _ = writeln!(out, "ready sql={} data={}", sql.address(), args.data.display());
+    let _ = out.flush();
+    let mut told = Told::default();
+    while !ending.comes_within(AGAIN) {
+        told.tell(&node);
+    }
+    drop((sql, admin));
+    Arc::into_inner(node).expect("its listeners have ended").close();
+    // The last word is the program's.
+    drop(log);
+    drop(lock);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Connects to the control store, and waits until it answers; none if the process is to end.
+fn reach_store(file: &NodeFile, directory: &Path, ending: &mut Ending) -> Result<Option<EtcdStore>, Failed> {
+    let tls = tls_in(directory)?;
+    let mut waiting = Waiting::default();
+    loop {
+        match connect(&file.control, &file.prefix, tls.clone()) {
+            Ok(store) => return Ok(Some(store)),
+            Err(ControlError::Unavailable(why)) => waiting.tell(&why),
+            Err(error) => return Err(error.into()),
+        }
+        if ending.comes_within(AGAIN) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Opens the node, and waits until the control store answers; none if the process is to end.
+fn open(
+    args: &NodeArgs,
+    file: &NodeFile,
+    store: &Arc<dyn ControlStore>,
+    ending: &mut Ending,
+) -> Result<Option<Node>, Failed> {
+    let mut waiting = Waiting::default();
+    loop {
+        match open_once(args, file, store) {
+            Ok(node) => return Ok(Some(node)),
+            Err(Opening::NotYet(why)) => waiting.tell(&why),
+            Err(Opening::Failed(failed)) => return Err(failed),
+        }
+        if ending.comes_within(AGAIN) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Why a node is not open.
+enum Opening {
+    /// The control store does not answer.
+    NotYet(String),
+    Failed(Failed),
+}
+
+impl From<NodeError> for Opening {
+    fn from(error: NodeError) -> Opening {
+        match error {
+            NodeError::Facts(FactsError::Store(ControlError::Unavailable(why))) => Opening::NotYet(why),
+            error => Opening::Failed(error.into()),
+        }
+    }
+}
+
+impl From<FactsError> for Opening {
+    fn from(error: FactsError) -> Opening {
+        NodeError::from(error).into()
+    }
+}
+
+fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) -> Result<Node, Opening> {
+    let facts = ClusterFacts::read(&**store)?;
+    if facts.id != file.cluster {
+        return Err(Opening::Failed(Failed::unusable(format_args!(
+            "{} is a node of another cluster than the control store's under {}",
+            args.data.display(),
+            file.prefix
+        ))));
+    }
+    let nodes = NodeFacts::all(&**store)?;
+    let me = nodes.iter().find(|node| node.name == file.name).map(|node| NodeId(node.node));
+    let mut here = 0;
+    for partition in facts.partitions() {
+        let known = read_configuration(&**store, partition).map_err(FactsError::from)?;
+        let is_here = known.is_some_and(|known| known.configuration.nodes().any(|node| Some(node) == me));
+        here += u32::from(is_here);
+    }
+    let nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let counts = Counts { here, partitions: facts.partitions, replicas: facts.replicas, nodes };
+    let log_bytes = args.log_bytes.unwrap_or(LOG_BYTES);
+    let shares = Shares::new(counts, args.memory.bytes(), log_bytes).map_err(Opening::Failed)?;
+    let options = NodeOptions {
+        name: file.name.clone(),
+        directory: args.data.clone(),
+        database: shares.options(),
+        replication: ReplicationOptions::default(),
+        security: file.security(&args.data).map_err(Opening::Failed)?,
+        make: Arc::new(|_: &rialto::Database| Ok(())),
+    };
+    Ok(Node::open(options, store.clone())?)
+}
+
+/// Tells once for what a node waits.
+#[derive(Default)]
+struct Waiting(Option<String>);
+
+impl Waiting {
+    fn tell(&mut self, why: &str) {
+        if self.0.is_none() {
+            tell(format_args!("waiting for the control store: {why}"));
+            self.0 = Some(why.to_owned());
+        }
+    }
+}
+
+/// What has been told of what went wrong.
+#[derive(Default)]
+struct Told(BTreeSet<String>);
+
+impl Told {
+    /// Tells what was not told before, or was over meanwhile.
+    fn tell(&mut self, node: &Node) {
+        let replicas = node.replicas().into_iter().filter_map(|replica| {
+            let status = replica.status();
+            Some(format!("{}: {}", status.partition, status.trouble?))
+        });
+        let now: BTreeSet<String> = node.trouble().into_iter().chain(replicas).collect();
+        for what in now.difference(&self.0) {
+            tell(what);
+        }
+        self.0 = now;
+    }
+}

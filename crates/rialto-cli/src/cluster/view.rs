@@ -1,0 +1,273 @@
+//! [`View`]: what is seen of a cluster, put together from what answers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rialto_cluster::control::ControlStore;
+use rialto_cluster::node::admin::{
+    AdminAnswer, AdminRequest, ConfigurationReport, NodeReport, Reached, ReplicaReport, ask,
+};
+use rialto_cluster::node::{ClusterFacts, NodeFacts, read_configuration};
+use rialto_cluster::protocol::PartitionId;
+
+use super::control::{connect, tls_in};
+use super::failed::Failed;
+use super::node_file::NodeFile;
+
+/// How long a node has to answer. One that stands still does not.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A cluster, as far as it is seen from this machine at about one moment.
+pub struct View {
+    /// Why the control store does not answer, if so.
+    pub store_away: Option<String>,
+    /// In the order of their names.
+    pub nodes: Vec<NodeView>,
+    pub partitions: Vec<PartitionView>,
+}
+
+/// A node.
+pub struct NodeView {
+    /// None if neither the control store nor a node says it.
+    pub number: Option<u32>,
+    pub name: String,
+    pub sql: String,
+    /// None if it is not on this machine.
+    pub directory: Option<PathBuf>,
+    pub state: NodeState,
+    pub pid: Option<u32>,
+    pub report: Option<Box<NodeReport>>,
+}
+
+/// Whether a node runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeState {
+    /// It answers.
+    Up,
+    /// No process runs it.
+    Down,
+    /// A process runs it, and does not answer.
+    Silent,
+    /// It is not on this machine.
+    Elsewhere,
+}
+
+/// A partition.
+pub struct PartitionView {
+    pub id: u32,
+    /// None if nothing that answers knows it.
+    pub configuration: Option<ConfigurationReport>,
+    /// The node whose replica takes transactions, if that is seen.
+    pub serves: Option<u32>,
+    /// How far the furthest replica that answers is behind the primary's. None if the primary's or all others do not
+    /// answer.
+    pub lag_bytes: Option<u64>,
+}
+
+/// What the control store says.
+struct Stored {
+    partitions: u32,
+    nodes: Vec<NodeFacts>,
+    configurations: BTreeMap<u32, ConfigurationReport>,
+}
+
+impl View {
+    /// Looks at the cluster of the nodes whose directories are in this one.
+    pub fn of(data: &Path) -> Result<View, Failed> {
+        let files = NodeFile::all(data)?;
+        let (first_directory, first) = files.first().expect("there is one at least");
+        let (stored, asked) = std::thread::scope(|threads| {
+            let stored = threads.spawn(|| stored(first_directory, first));
+            let asked: Vec<_> = files
+                .iter()
+                .map(|(directory, _)| threads.spawn(move || ask(directory, &AdminRequest::Status, PATIENCE)))
+                .collect();
+            let asked: Vec<_> = asked.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            (stored.join().expect("no panic"), asked)
+        });
+        let mut seen = Vec::new();
+        for ((directory, file), reached) in files.iter().zip(asked) {
+            let reached = reached.map_err(|error| Failed::of_file(directory, &error))?;
+            seen.push((directory.as_path(), file, reached));
+        }
+        let (stored, store_away) = match stored {
+            Ok(stored) => (Some(stored), None),
+            Err(failed) => (None, Some(failed.text)),
+        };
+        let nodes = nodes(stored.as_ref(), seen);
+        let partitions = partitions(stored.as_ref(), &nodes);
+        Ok(View { store_away, nodes, partitions })
+    }
+
+    /// The node of a name.
+    pub fn node(&self, name: &str) -> Result<&NodeView, Failed> {
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+            Failed::usage(format_args!("the cluster has no node {name}; it has {}", names.join(", ")))
+        })
+    }
+
+    /// The node of a number.
+    pub fn numbered(&self, number: u32) -> Option<&NodeView> {
+        self.nodes.iter().find(|node| node.number == Some(number))
+    }
+
+    /// The name of the node of a number.
+    pub fn name(&self, number: u32) -> String {
+        self.numbered(number).map_or_else(|| format!("node {number}"), |node| node.name.clone())
+    }
+
+    /// The names of these nodes.
+    pub fn names(&self, numbers: &[u32]) -> Vec<String> {
+        numbers.iter().map(|number| self.name(*number)).collect()
+    }
+
+    /// The partition of a number, with its configuration.
+    pub fn partition(&self, id: u32) -> Result<(&PartitionView, &ConfigurationReport), Failed> {
+        let Some(partition) = self.partitions.iter().find(|partition| partition.id == id) else {
+            return Err(match (self.partitions.len(), &self.store_away) {
+                (0, Some(why)) => Failed::failing(format_args!("no node answers, and {why}")),
+                (partitions, _) => Failed::usage(format_args!(
+                    "the cluster has no partition {id}; it has {partitions}, from 0 on"
+                )),
+            });
+        };
+        let configuration = partition.configuration.as_ref().ok_or_else(|| {
+            Failed::failing(format_args!(
+                "nothing that answers knows partition {id}; start the control store or a node"
+            ))
+        })?;
+        Ok((partition, configuration))
+    }
+}
+
+impl PartitionView {
+    /// How many of the replicas in sync are on nodes that are not known to be dead.
+    pub fn protected_by(&self, view: &View) -> usize {
+        let is_there =
+            |number: &&u32| view.numbered(**number).is_none_or(|node| node.state != NodeState::Down);
+        self.configuration.as_ref().map_or(0, |found| found.in_sync.iter().filter(is_there).count())
+    }
+}
+
+impl NodeView {
+    /// What it says of its replica of a partition.
+    pub fn replica(&self, partition: u32) -> Option<&ReplicaReport> {
+        let report = self.report.as_ref()?;
+        report.replicas.iter().find(|replica| replica.partition == partition)
+    }
+
+    /// Asks it, if it is on this machine and answers.
+    pub fn ask(&self, request: &AdminRequest) -> Result<AdminAnswer, Failed> {
+        let Some(directory) = &self.directory else {
+            return Err(Failed::unusable(format_args!(
+                "{} is not on this machine: run this on its own, with its directory",
+                self.name
+            )));
+        };
+        match ask(directory, request, PATIENCE).map_err(|error| Failed::of_file(directory, &error))? {
+            Reached::Answered { answer, .. } => Ok(answer),
+            Reached::Down => Err(Failed::failing(format_args!("{} does not run", self.name))),
+            Reached::Silent { .. } => Err(Failed::failing(format_args!("{} does not answer", self.name))),
+        }
+    }
+}
+
+fn stored(directory: &Path, file: &NodeFile) -> Result<Stored, Failed> {
+    let store = connect(&file.control, &file.prefix, tls_in(directory)?)?;
+    let store: &dyn ControlStore = &store;
+    let facts = ClusterFacts::read(store)?;
+    if facts.id != file.cluster {
+        return Err(Failed::unusable("the control store has another cluster"));
+    }
+    let nodes = NodeFacts::all(store)?;
+    let mut configurations = BTreeMap::new();
+    for PartitionId(id) in facts.partitions() {
+        if let Some(known) = read_configuration(store, PartitionId(id))? {
+            configurations.insert(id, ConfigurationReport::from(&known.configuration));
+        }
+    }
+    Ok(Stored { partitions: facts.partitions, nodes, configurations })
+}
+
+/// The nodes that the control store has, or else those that the nodes know, and those whose directories are here.
+fn nodes(stored: Option<&Stored>, seen: Vec<(&Path, &NodeFile, Reached)>) -> Vec<NodeView> {
+    let mut nodes: BTreeMap<String, NodeView> = BTreeMap::new();
+    for (directory, file, reached) in seen {
+        let (state, pid, report) = match reached {
+            Reached::Down => (NodeState::Down, None, None),
+            Reached::Silent { pid } => (NodeState::Silent, pid, None),
+            Reached::Answered { pid, answer: AdminAnswer::Status(report) } => {
+                (NodeState::Up, Some(pid), Some(report))
+            }
+            Reached::Answered { pid, .. } => (NodeState::Silent, Some(pid), None),
+        };
+        let view = NodeView {
+            number: report.as_ref().map(|report| report.node),
+            name: file.name.clone(),
+            sql: file.sql.clone(),
+            directory: Some(directory.to_owned()),
+            state,
+            pid,
+            report,
+        };
+        nodes.insert(file.name.clone(), view);
+    }
+    let known: Vec<NodeFacts> = match stored {
+        Some(stored) => stored.nodes.clone(),
+        None => {
+            nodes.values().filter_map(|node| node.report.as_ref()).flat_map(|of| of.nodes.clone()).collect()
+        }
+    };
+    for facts in known {
+        let node = nodes.entry(facts.name.clone()).or_insert_with(|| NodeView {
+            number: None,
+            name: facts.name,
+            sql: facts.sql,
+            directory: None,
+            state: NodeState::Elsewhere,
+            pid: None,
+            report: None,
+        });
+        node.number = Some(facts.node);
+    }
+    nodes.into_values().collect()
+}
+
+fn partitions(stored: Option<&Stored>, nodes: &[NodeView]) -> Vec<PartitionView> {
+    let reports = || nodes.iter().filter_map(|node| node.report.as_ref());
+    let count = stored.map(|stored| stored.partitions);
+    let count = count.or_else(|| reports().map(|report| report.partitions).max()).unwrap_or(0);
+    (0..count)
+        .map(|id| {
+            let replicas: Vec<(u32, &ReplicaReport)> = reports()
+                .flat_map(|report| report.replicas.iter().map(|replica| (report.node, replica)))
+                .filter(|(_, replica)| replica.partition == id)
+                .collect();
+            // The newest that a replica knows may be newer than what was read before.
+            let configuration = replicas
+                .iter()
+                .filter_map(|(_, replica)| replica.configuration.as_ref())
+                .chain(stored.and_then(|stored| stored.configurations.get(&id)))
+                .max_by_key(|configuration| configuration.epoch)
+                .cloned();
+            let serves = replicas.iter().find(|(_, replica)| replica.serves).map(|(node, _)| *node);
+            let lag_bytes = configuration.as_ref().and_then(|configuration| lag(configuration, &replicas));
+            PartitionView { id, configuration, serves, lag_bytes }
+        })
+        .collect()
+}
+
+fn lag(configuration: &ConfigurationReport, replicas: &[(u32, &ReplicaReport)]) -> Option<u64> {
+    let position = |number: u32| {
+        let found = replicas.iter().find(|(node, _)| *node == number);
+        found.map(|(_, replica)| replica.received.position)
+    };
+    let primary = position(configuration.primary)?;
+    let members = configuration.in_sync.iter().chain(&configuration.learners);
+    let others = members.filter(|member| **member != configuration.primary);
+    let furthest = others.filter_map(|member| position(*member)).min()?;
+    // The others were asked at other moments.
+    Some(primary.saturating_sub(furthest))
+}

@@ -1,0 +1,7 @@
+//! Clusters of real processes, by the program's own commands, with a real etcd.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod demo;
+mod failures;
+mod operation;
