@@ -305,6 +305,11 @@ impl Database {
         self.core().commits.log.life()
     }
 
+    /// Whether it is open: no handle has closed it.
+    pub fn is_open(&self) -> bool {
+        self.core().storage.is_open()
+    }
+
     /// Where the log ends that is in memory which outlives the process ([`Database::life`]): everything that was answered at
     /// level memory lies before it.
     pub fn log_end(&self) -> LogPoint {

@@ -100,7 +100,7 @@ fn loss(
     found: &ConfigurationReport,
     without: &[&NodeView],
 ) -> String {
-    let own = node.replica(partition).map_or(0, |replica| replica.received.position);
+    let own = node.replica(partition).and_then(|replica| replica.received).map_or(0, |end| end.position);
     let mut text = format!(
         "partition {partition}: the replica on {} is to lead, by force. The primary is on {}; in sync are {}\n",
         node.name,
@@ -111,7 +111,7 @@ fn loss(
         let name = view.name(*number);
         let replica = view.numbered(*number).and_then(|other| other.replica(partition));
         let is_left_out = without.iter().any(|other| other.number == Some(*number));
-        let _ = match replica.map(|replica| replica.received.position) {
+        let _ = match replica.and_then(|replica| replica.received).map(|end| end.position) {
             Some(position) if position > own => writeln!(
                 text,
                 "  {name} has {} bytes of log more: these transactions are lost, and those after them",

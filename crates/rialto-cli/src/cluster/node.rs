@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use clap::Args;
 use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
 use rialto_cluster::node::admin::AdminSocket;
 use rialto_cluster::node::{
-    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, read_configuration,
+    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, make_table, read_configuration,
 };
 use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::ReplicationOptions;
@@ -23,7 +22,7 @@ use super::failed::Failed;
 use super::files;
 use super::node_file::NodeFile;
 use super::shares::{Counts, LOG_BYTES, Shares};
-use super::sql::SqlListener;
+use super::sql::SqlServer;
 use crate::args::MemoryArgs;
 use crate::event_log::{EventFilter, QUIET};
 use crate::output::{Results, tell};
@@ -62,11 +61,7 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     let store: Arc<dyn ControlStore> = Arc::new(store);
     let Some(node) = open(args, &file, &store, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
     let node = Arc::new(node);
-    let listener = TcpListener::bind(&file.sql).map_err(|error| {
-        Failed::unusable(format_args!("no clients can be taken at {}: {error}", file.sql))
-    })?;
-    let sql = SqlListener::start(listener, node.clone())
-        .map_err(|error| Failed::failing(format_args!("taking clients at {}: {error}", file.sql)))?;
+    let sql = SqlServer::start(&node, &file.sql, &args.data)?;
     let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
         Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))
     })?;
@@ -171,7 +166,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         database: shares.options(),
         replication: ReplicationOptions::default(),
         security: file.security(&args.data).map_err(Opening::Failed)?,
-        make: Arc::new(|_: &rialto::Database| Ok(())),
+        make: Arc::new(make_table),
     };
     Ok(Node::open(options, store.clone())?)
 }

@@ -1,42 +1,51 @@
-//! [`SqlListener`]: where clients reach a node.
+//! [`SqlServer`]: where clients reach a node.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rialto_cluster::node::Node;
+use rialto_server::{ServeOptions, Server};
+use tokio::sync::oneshot;
 
-/// After an error that all connections may have, so long until the next one is taken.
-const PAUSE: Duration = Duration::from_millis(100);
+use super::failed::Failed;
 
-/// The listener for a node's clients, until this is dropped.
-pub struct SqlListener {
+/// The server for a node's clients, until this is dropped.
+pub struct SqlServer {
     address: SocketAddr,
-    is_closed: Arc<AtomicBool>,
+    stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl SqlListener {
-    /// Takes connections of clients.
-    pub fn start(listener: TcpListener, node: Arc<Node>) -> io::Result<SqlListener> {
-        let address = listener.local_addr()?;
-        let is_closed = Arc::new(AtomicBool::new(false));
-        let closed = is_closed.clone();
-        let thread = std::thread::Builder::new().name("rialto-sql".to_owned()).spawn(move || {
-            for connection in listener.incoming() {
-                if closed.load(Ordering::Acquire) {
-                    return;
-                }
-                match connection {
-                    Ok(connection) => serve(&node, connection),
-                    Err(_) => std::thread::sleep(PAUSE),
-                }
-            }
-        })?;
-        Ok(SqlListener { address, is_closed, thread: Some(thread) })
+impl SqlServer {
+    /// Serves sessions over the cluster's partitions. It returns once clients can connect; statements wait for the primaries
+    /// of their partitions.
+    pub fn start(node: &Node, sql: &str, data: &Path) -> Result<SqlServer, Failed> {
+        let no_clients = |why: &dyn std::fmt::Display| {
+            Failed::unusable(format_args!("no clients can be taken at {sql}: {why}"))
+        };
+        let mut addresses = sql.to_socket_addrs().map_err(|error| no_clients(&error))?;
+        let listen = addresses.next().ok_or_else(|| no_clients(&"it is no address of this machine"))?;
+        let data_label = data.display().to_string();
+        let options = ServeOptions { listen: Some(listen), data_label, ..ServeOptions::default() };
+        let runtime = rialto_server::runtime().map_err(|error| no_clients(&error))?;
+        let partitions = node.transactions().partitions();
+        let server = runtime
+            .block_on(Server::bind_over_partitions(partitions, &options))
+            .map_err(|error| no_clients(&error))?;
+        let address = server.tcp().ok_or_else(|| no_clients(&"it has no TCP socket"))?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serve = move || {
+            let stop = async {
+                // The sender's end stops it, too.
+                let _ = stopped.await;
+            };
+            // Each connection has told its client.
+            let _ = runtime.block_on(server.run(stop));
+        };
+        let thread = std::thread::Builder::new().name("rialto-sql".to_owned()).spawn(serve);
+        let thread = thread.map_err(|error| no_clients(&error))?;
+        Ok(SqlServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -45,19 +54,10 @@ impl SqlListener {
     }
 }
 
-/// THE PLACE OF THE SQL SERVER: here a node's client is served. The crate `rialto-cluster` runs no statements yet, so the
-/// connection is closed.
-fn serve(_node: &Arc<Node>, connection: TcpStream) {
-    drop(connection);
-}
-
-impl Drop for SqlListener {
+impl Drop for SqlServer {
     fn drop(&mut self) {
-        self.is_closed.store(true, Ordering::Release);
-        // The thread takes this connection, and ends.
-        if TcpStream::connect(self.address).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
             // A panic there has told of itself.
             let _ = thread.join();
         }

@@ -262,7 +262,7 @@ fn partitions(stored: Option<&Stored>, nodes: &[NodeView]) -> Vec<PartitionView>
 fn lag(configuration: &ConfigurationReport, replicas: &[(u32, &ReplicaReport)]) -> Option<u64> {
     let position = |number: u32| {
         let found = replicas.iter().find(|(node, _)| *node == number);
-        found.map(|(_, replica)| replica.received.position)
+        found.and_then(|(_, replica)| Some(replica.received?.position))
     };
     let primary = position(configuration.primary)?;
     let members = configuration.in_sync.iter().chain(&configuration.learners);

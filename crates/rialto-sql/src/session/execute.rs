@@ -35,6 +35,7 @@ pub(super) struct Given<'a> {
 impl Session {
     /// Makes a statement ready to run. `declared` has the types of parameters that the client fixes.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+        self.renew_catalog();
         self.start_time()?;
         // A cached plan has only the parameters of its text.
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
@@ -50,6 +51,7 @@ impl Session {
     /// Parses a statement that has no parameters, or finds it among those that were run before, with the same literals
     /// or with others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
+        self.renew_catalog();
         self.start_time()?;
         self.cancel.check_between()?;
         // A longer text is not kept without its literals, and lifting them would take more than the text.
@@ -329,6 +331,7 @@ impl Session {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
+        self.renew_catalog();
         self.start_time()?;
         self.open_block();
         self.cancel.begin_running();

@@ -9,6 +9,7 @@ use rialto::row::Value;
 use rialto::{Error, TxOptions, fault_injection};
 
 use super::block::Block;
+use super::cache::PlanCache;
 use super::execute::{Given, is_stale, tell_lines};
 use super::{Session, Tag};
 use crate::bind::Facts;
@@ -70,6 +71,20 @@ impl Session {
             && !fault_injection::is_on("announced-end-stays")
         {
             over.next_is_last = false;
+        }
+    }
+
+    /// Takes another catalog if the one that the session has was closed: its replica has begun or ended to lead, or has
+    /// taken a copy. Plans are made again.
+    #[inline]
+    pub(super) fn renew_catalog(&mut self) {
+        if let Some(over) = &self.over
+            && !self.database.is_open()
+        {
+            self.database = over.partitions.catalog();
+            self.cache = PlanCache::default();
+            self.lifted = PlanCache::default();
+            self.settled = None;
         }
     }
 

@@ -75,10 +75,10 @@ pub struct ReplicaReport {
     pub epoch: u64,
     /// The newest configuration that it knows.
     pub configuration: Option<ConfigurationReport>,
-    /// The end of its log.
-    pub received: PointReport,
+    /// The end of its log; none while its database is not open.
+    pub received: Option<PointReport>,
     /// The end of what is on its disk.
-    pub on_disk: PointReport,
+    pub on_disk: Option<PointReport>,
     /// What went wrong last.
     pub trouble: Option<String>,
 }
@@ -115,8 +115,7 @@ impl NodeReport {
             nodes: node.nodes(),
             connections: node.links().connections(),
             trouble: node.trouble(),
-            // No transaction goes over several partitions yet.
-            in_doubt: 0,
+            in_doubt: node.transactions().unfinished().iter().map(|of| of.prepared as u64).sum(),
             replicas: node.replicas().iter().map(|replica| ReplicaReport::from(replica.status())).collect(),
         }
     }
@@ -130,8 +129,8 @@ impl From<ReplicaStatus> for ReplicaReport {
             serves: status.serves,
             epoch: status.epoch.0,
             configuration: status.configuration.as_ref().map(ConfigurationReport::from),
-            received: status.received.into(),
-            on_disk: status.on_disk.into(),
+            received: status.received.map(PointReport::from),
+            on_disk: status.on_disk.map(PointReport::from),
             trouble: status.trouble,
         }
     }
