@@ -19,12 +19,8 @@ const ROWS_BYTES_MAX: usize = 1 << 20;
 
 impl Undecided {
     /// Has rows written by a prepared transaction that is being decided. After a failure some may be written.
-    pub(super) fn write_rows(
-        self: Box<Self>,
-        rows: DecisionRows<'_>,
-    ) -> (Box<Undecided>, Result<(), Failure>) {
-        let mut undecided = *self;
-        let mut context = undecided.context;
+    pub(super) fn write_rows(self, rows: DecisionRows<'_>) -> (Undecided, Result<(), Failure>) {
+        let mut context = self.context;
         let (choices, bounds) = (context.choices, (context.room, context.room_for_entries));
         let most = context.packet_bytes().len() + ROWS_BYTES_MAX;
         (context.room, context.room_for_entries) = (bounds.0.max(most), usize::MAX);
@@ -48,8 +44,7 @@ impl Undecided {
         context.outlast_limits();
         context.choices = choices;
         (context.room, context.room_for_entries) = bounds;
-        undecided.context = context;
-        (Box::new(undecided), written)
+        (Undecided { context, ..self }, written)
     }
 }
 

@@ -263,7 +263,10 @@ impl Undecided {
             Err(error) => return (self, Err(Failure::Error(error))),
         };
         let (mut undecided, written) = match rows {
-            Some(rows) => self.write_rows(rows),
+            Some(rows) => {
+                let (undecided, written) = self.write_rows(rows);
+                (Box::new(undecided), written)
+            }
             None => (self, Ok(())),
         };
         let decided = written.and_then(|()| undecided.end(decision).map_err(Failure::Error));

@@ -99,7 +99,7 @@ fn work(opened: &Opened, primary: &Database, random: &mut Random) -> (LogPoint, 
 
 #[test]
 fn a_point_on_the_disk_is_there_after_a_crash_and_a_sync_reaches_the_end() {
-    let (mut behind, rounds) = (0, 40);
+    let (mut behind, rounds) = (0, 16);
     for seed in 0..rounds {
         let mut random = Random::new(seed);
         let mut faulty = FaultyDisk::new(seed);
