@@ -52,7 +52,7 @@ impl Spec {
     }
 
     /// The client sends it statement by statement. Some of them fail; their transaction goes on.
-    fn into_statements(&mut self, random: &mut Random) {
+    fn become_statements(&mut self, random: &mut Random) {
         self.pace = Pace::Statements;
         self.rolls_back = random.chance(1, 6);
         (self.rides, self.fails, self.is_numbered) = (false, false, false);
@@ -330,7 +330,7 @@ impl World {
             is_numbered: random.chance(6, 7),
         };
         if random.chance(1, 4) || self.only_statements {
-            spec.into_statements(random);
+            spec.become_statements(random);
         }
         spec
     }

@@ -133,6 +133,8 @@ pub struct World {
     pub forgets_losses: bool,
     pub received_by_deposed: u32,
     pub operator_asked: u32,
+    /// So many forced losses may come still, the second one also in the same partition.
+    pub losses_left: u32,
     /// All clients send their transactions statement by statement.
     pub only_statements: bool,
     /// Most transactions read.
@@ -169,6 +171,7 @@ impl World {
             feeds_deposed: false,
             forgets_losses: false,
             only_statements: false,
+            losses_left: if random.chance(1, 4) { 2 } else { 1 },
             received_by_deposed: 0,
             operator_asked: 0,
             reads_more: random.chance(1, 2),
@@ -327,7 +330,7 @@ impl World {
     }
 
     pub fn is_deposed(&self, of: usize, opening: Opening) -> bool {
-        !self.partitions[of].primary.as_ref().is_some_and(|primary| primary.opening() == opening)
+        self.partitions[of].primary.as_ref().is_none_or(|primary| primary.opening() != opening)
     }
 
     /// Does what a partition's participant wants, until it wants no more.
