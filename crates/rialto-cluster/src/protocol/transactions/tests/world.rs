@@ -1,14 +1,14 @@
-//! The simulated cluster: nodes with coordinators, partitions that fail over, and a network between them. A seed chooses
-//! everything. Time is simulated, too.
+//! The simulated cluster: nodes with coordinators, partitions that fail over, and a network between them. A seed
+//! chooses everything. Time is simulated, too.
 //!
 //! Messages between a node and a partition belong to a connection. It breaks where one of them gets lost; both ends
 //! learn of it at some time, and what was under way is not delivered afterwards. But any message may be delivered a
 //! second time, much later, over a later connection: as from a node that sends again what it does not know to have
 //! arrived. Messages between partitions may get lost, come twice, and overtake each other.
 //!
-//! A primary that was deposed may go on for a while beside its successor, on a connection of its own to each node. It has its
-//! own copy of the kernel. It hears of some messages, and sends some. But none of its steps is known to be durable to
-//! it: its driver asks before what may be answered, and no promise holds any more.
+//! A primary that was deposed may go on for a while beside its successor, on a connection of its own to each node. It
+//! has its own copy of the kernel. It hears of some messages, and sends some. But none of its steps is known to be
+//! durable to it: its driver asks before what may be answered, and no promise holds any more.
 //!
 //! `network` has the queues and connections, `faults` the failures.
 
