@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Up to `Preparing` a branch may abort by itself at any time, and does not outlive its opening. From `Prepared` on it
-//! ends as its deciding partition says, or aborts as its coordinator says, until it is [`Bound`]. From `ReservingDecision` on the deciding branch is not given up for its
-//! coordinator's sake; from `Deciding` on it has its place and cannot abort.
+//! ends as its deciding partition says, or aborts as its coordinator says, until it is [`Bound`]. From
+//! `ReservingDecision` on the deciding branch is not given up for its coordinator's sake; from `Deciding` on it has its
+//! place and cannot abort.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,15 +1,15 @@
 //! The coordinator of one transaction over several partitions.
 //!
-//! Invariants kept here: the deciding partition is one of the branches' and is named in each first message. The decision
-//! is asked for once, after each branch that may write has voted and each other branch has been confirmed, and the
-//! latter were asked after the last action of any branch was done (C9). A transaction that was given up is never asked
-//! to be decided. Only answers under the opening that a branch was sent under count (C10). Nothing waits for ever: there
-//! is a time for the actions and votes, and one for the decision (C13). With [`Pace::Statements`] the driver bounds the
-//! actions; a branch that is lost ends the transaction at once.
+//! Invariants kept here: the deciding partition is one of the branches' and is named in each first message. The
+//! decision is asked for once, after each branch that may write has voted and each other branch has been confirmed, and
+//! the latter were asked after the last action of any branch was done (C9). A transaction that was given up is never
+//! asked to be decided. Only answers under the opening that a branch was sent under count (C10). Nothing waits for
+//! ever: there is a time for the actions and votes, and one for the decision (C13). With [`Pace::Statements`] the
+//! driver bounds the actions; a branch that is lost ends the transaction at once.
 //!
 //! A transaction whose branches become known as it runs begins with the branch of its first statement, which is the
-//! deciding one; more of them [`Coordinator::join`]. Whether a branch writes may become known as it runs, too: each reply
-//! says so. If there is one branch at the commit, nothing is prepared: it commits alone, at whichever level.
+//! deciding one; more of them [`Coordinator::join`]. Whether a branch writes may become known as it runs, too: each
+//! reply says so. If there is one branch at the commit, nothing is prepared: it commits alone, at whichever level.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub struct Plan {
     /// What makes it go on.
     pub pace: Pace,
     /// The branches, with the openings that the coordinator's node believes in: the deciding one at least, and all if
-    /// votes are to ride on replies. Then their access is as it will be; else a branch that writes may begin as one that
-    /// only reads.
+    /// votes are to ride on replies. Then their access is as it will be; else a branch that writes may begin as one
+    /// that only reads.
     pub branches: Vec<BranchRef>,
     /// Whether another transaction of the same request may run.
     pub tries: Tries,
@@ -180,8 +180,8 @@ impl<W: Work> Coordinator<W> {
     /// at this node.
     ///
     /// # Panics
-    /// If another phase is running, a partition has no branch, or the deciding one has no action in the first phase of a
-    /// request that is sent again.
+    /// If another phase is running, a partition has no branch, or the deciding one has no action in the first phase of
+    /// a request that is sent again.
     pub fn phase(&mut self, mut actions: Vec<Action<W>>, low: u64) {
         let is_acting = matches!(&self.state, State::Acting { replies, .. } if replies.is_empty());
         assert!(is_acting && self.outstanding() == 0, "{}: a phase is running", self.id);
@@ -260,8 +260,8 @@ impl<W: Work> Coordinator<W> {
         self.decide(Verdict::Fail(answer), until.unwrap_or(now + ACT_WITHIN));
     }
 
-    /// Gives the transaction up: its client rolls it back or is gone, or an action takes too long. If the decision was asked
-    /// for, its outcome is not known.
+    /// Gives the transaction up: its client rolls it back or is gone, or an action takes too long. If the decision was
+    /// asked for, its outcome is not known.
     pub fn give_up(&mut self) {
         match self.state {
             State::Acting { .. } | State::Voting { .. } => self.end(Outcome::Aborted),

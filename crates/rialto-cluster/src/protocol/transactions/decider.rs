@@ -4,8 +4,8 @@
 //! Invariants kept here: a decision is told only when its row is durable at its transaction's level. It is forgotten
 //! only when each branch that had prepared has confirmed that its own commit is durable, and told to be forgotten only
 //! when that is durable, too. After a forced loss of this partition, nothing is presumed about a transaction whose
-//! deciding branch ran under an opening before the loss. The branches are asked instead, then an operator, and what they
-//! say is a decision as any other: a row first, an abort, too.
+//! deciding branch ran under an opening before the loss. The branches are asked instead, then an operator, and what
+//! they say is a decision as any other: a row first, an abort, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //!
 //! Four facts together need little memory and lose nothing:
 //!
-//! - Messages of an earlier start of a node, or of a number that does not run there any more, are stale. A node says which
-//!   numbers run: none below a bound, but some that are named one by one, because they may run for any time.
+//! - Messages of an earlier start of a node, or of a number that does not run there any more, are stale. A node says
+//!   which numbers run: none below a bound, but some that are named one by one, because they may run for any time.
 //! - A transaction that has ended under this opening is remembered until its coordinator says that it does not run.
 //! - Each message that may open a branch names the opening. So what an earlier opening has known need not be known.
 //! - Numbers of one start rise, and a node's starts do.
@@ -64,8 +64,8 @@ impl<W: Work> EndedTransactions<W> {
         EndedTransactions { nodes: BTreeMap::new() }
     }
 
-    /// Takes note that nothing below a number runs at a coordinator, but some that are named. Says whether that is news;
-    /// then some transactions may have become stale.
+    /// Takes note that nothing below a number runs at a coordinator, but some that are named. Says whether that is
+    /// news; then some transactions may have become stale.
     pub fn hear_low(&mut self, id: TransactionId, low: u64, older: &[u64]) -> bool {
         let Some(node) = self.node(id) else { return false };
         let (low_before, older_before) = (node.low, node.older.len());

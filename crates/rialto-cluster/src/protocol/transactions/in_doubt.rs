@@ -2,13 +2,15 @@
 //!
 //! Invariants kept here: a branch confirms only what is durable (hole 6). The deciding partition says "abort" only of a
 //! transaction that cannot commit any more: it has aborted its own branch before, or makes sure that none is opened
-//! (hole 7). A partition says nothing about a branch of a later opening: its primary has been deposed, and does not know.
+//! (hole 7). A partition says nothing about a branch of a later opening: its primary has been deposed, and does not
+//! know.
 //!
 //! After a forced loss in the deciding partition a branch may hear of two decisions: one that was made before the loss
-//! and told to it late, and one that an operator makes afterwards. A prepared branch that has been asked, and has said that
-//! it is prepared, is therefore [`Bound`]: it takes only what the opening that asked, or a later one, decides. It does
-//! not abort for its coordinator either, since the operator may say "commit". What binds it is a row, and durable before
-//! the answer goes. Likewise a branch says that it has ended, and will not vote, only when nothing can bring its vote back.
+//! and told to it late, and one that an operator makes afterwards. A prepared branch that has been asked, and has said
+//! that it is prepared, is therefore [`Bound`]: it takes only what the opening that asked, or a later one, decides. It
+//! does not abort for its coordinator either, since the operator may say "commit". What binds it is a row, and durable
+//! before the answer goes. Likewise a branch says that it has ended, and will not vote, only when nothing can bring its
+//! vote back.
 
 use std::time::Duration;
 

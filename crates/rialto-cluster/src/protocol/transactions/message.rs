@@ -182,8 +182,9 @@ pub enum Body<W: Work> {
     Voted,
     /// To a coordinator: a branch that only reads held all its locks, and has ended; what it has read is durable.
     StillHeld,
-    /// To a coordinator: there is no such branch in the sender's opening, and there will be none. To a whole call it says that this copy of the
-    /// message has opened nothing: under an earlier opening, an earlier copy may have committed.
+    /// To a coordinator: there is no such branch in the sender's opening, and there will be none. To a whole call it
+    /// says that this copy of the message has opened nothing: under an earlier opening, an earlier copy may have
+    /// committed.
     NoBranch,
     /// To a coordinator: what the deciding partition says.
     Outcome(Outcome<W>),
@@ -197,8 +198,8 @@ pub enum Body<W: Work> {
     Inquire(Branches),
     /// From a deciding partition to a branch in doubt: it has not decided yet.
     NotYet,
-    /// From a deciding partition that has had a forced loss to a branch. One that answers that it is prepared waits for a
-    /// decision of the sender's opening, or of a later one, from then on.
+    /// From a deciding partition that has had a forced loss to a branch. One that answers that it is prepared waits for
+    /// a decision of the sender's opening, or of a later one, from then on.
     Ask(Branches),
     /// The answer to it.
     Standing(Standing, Branches),

@@ -18,18 +18,19 @@
 //!                    forget │── Forgotten ───────▶│ (rides with other messages)
 //! ```
 //!
-//! Invariants kept here:
+//! SQL's transactions grow statement by statement ([`Pace::Statements`]): the first statement's partition is the
+//! deciding one, others join, each reply says whether its branch has written, and the commit asks for all votes in one
+//! round (*Prepare* beside *Confirm*). One that has stayed in one partition is decided by one message, at whichever
+//! level.
 //!
-//! SQL's transactions grow statement by statement ([`Pace::Statements`]): the first statement's partition is the deciding
-//! one, others join, each reply says whether its branch has written, and the commit asks for all votes in one round
-//! (*Prepare* beside *Confirm*). One that has stayed in one partition is decided by one message, at whichever level.
+//! Invariants kept here:
 //!
 //! - **Atomic**: all branches end as the deciding one. It says "commit" only when its own commit is durable at the
 //!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`).
 //! - **Durable**: a vote stands for a *Prepared* that is durable at the level and has room to commit; levels are at
 //!   least 2 ([`Level::over_partitions`]), for what was read, too (`participant`).
-//! - **Once**: a message that comes twice, late, or under another opening has no second effect (`ended`); a request that
-//!   comes again is answered from its row, or waits for the one that runs (`answers`, `participant`).
+//! - **Once**: a message that comes twice, late, or under another opening has no second effect (`ended`); a request
+//!   that comes again is answered from its row, or waits for the one that runs (`answers`, `participant`).
 //! - **Remembered as long as needed**: what must outlive an opening is a row ([`RowChange`]). A decision is forgotten
 //!   when all branches have confirmed it, and what a branch knows of it afterwards (`decider`).
 //! - **Bounded**: queues (`queue`), waits and memory. A branch that is not prepared does not outlive its
@@ -51,20 +52,21 @@
 //! | [`Effect::Write`] | a transaction of its own on the system's tables |
 //!
 //! A primary that was deposed may not know it. So a driver tells a participant that something is durable
-//! ([`Participant::durable`], at level 1, too) only after it has asked the partition's replica what may be answered at that
-//! moment ([`Replica::answers`](super::replication::Replica::answers)), and found the step's place in it. The steps of a
-//! deposed primary then never end. It still receives and sends: refusals, aborts, and what it knew before. All of that is true
-//! under its opening; of later openings of its partition it says nothing (`in_doubt`).
+//! ([`Participant::durable`], at level 1, too) only after it has asked the partition's replica what may be answered at
+//! that moment ([`Replica::answers`](super::replication::Replica::answers)), and found the step's place in it. The
+//! steps of a deposed primary then never end. It still receives and sends: refusals, aborts, and what it knew before.
+//! All of that is true under its opening; of later openings of its partition it says nothing (`in_doubt`).
 //!
 //! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
-//! prepared branches again, and then calls [`Participant::open`]. After a forced loss it writes [`RowChange::Lost`] first, and
-//! waits for that, too. A crash before that leaves the forced promotion undone: the next opening begins with it.
+//! prepared branches again, and then calls [`Participant::open`]. After a forced loss it writes [`RowChange::Lost`]
+//! first, and waits for that, too. A crash before that leaves the forced promotion undone: the next opening begins with
+//! it.
 //!
-//! C2: each message between partitions names its sender's opening, and once a partition has heard of an opening of another
-//! one, it refuses messages of earlier ones. It knows that in memory only. What an earlier opening has said stays true
-//! whatever comes later, but for what a forced loss takes back: a decision. So the one thing about openings of others that
-//! outlives an opening is a row: the opening that a prepared branch is bound to ([`RowChange::Bound`]).
+//! C2: each message between partitions names its sender's opening, and once a partition has heard of an opening of
+//! another one, it refuses messages of earlier ones. It knows that in memory only. What an earlier opening has said
+//! stays true whatever comes later, but for what a forced loss takes back: a decision. So the one thing about openings
+//! of others that outlives an opening is a row: the opening that a prepared branch is bound to ([`RowChange::Bound`]).
 //!
 //! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
 //! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:
@@ -74,8 +76,8 @@
 //!   their locks, or have lost them in a failover since. Then a later transaction may have overwritten what it read; a
 //!   reader that sees the later one's writes has to see its writes, too.
 //!
-//! Reading order: `ids`, `records`, `message`, `coordinator`, `running`, `branch`, `participant`, `in_doubt`, `decider`,
-//! `ended`, `answers`, `queue`; in `tests`, a simulation over models of partitions.
+//! Reading order: `ids`, `records`, `message`, `coordinator`, `running`, `branch`, `participant`, `in_doubt`,
+//! `decider`, `ended`, `answers`, `queue`; in `tests`, a simulation over models of partitions.
 
 mod answers;
 mod branch;

@@ -1,4 +1,5 @@
-//! A partition's side of the protocol: its branches, under one opening of its primary, and what comes from coordinators.
+//! A partition's side of the protocol: its branches, under one opening of its primary, and what comes from
+//! coordinators.
 //!
 //! Invariants kept here: a branch runs under the opening that its coordinator named, and no other. A transaction opens
 //! one branch here at most, whatever is sent twice (C10). A branch that may write votes only after its commit has room
@@ -36,7 +37,8 @@ pub struct Opened<W: Work> {
     pub partition: PartitionId,
     /// The opening epoch.
     pub opening: Opening,
-    /// The rows of the system. The opening that follows a forced loss has written [`RowChange::Lost`] to them before. The driver has taken the prepared branches' locks, placeholders and room again.
+    /// The rows of the system. The opening that follows a forced loss has written [`RowChange::Lost`] to them before.
+    /// The driver has taken the prepared branches' locks, placeholders and room again.
     pub rows: SystemRows<W>,
 }
 
@@ -181,8 +183,8 @@ impl<W: Work> Participant<W> {
         }
     }
 
-    /// An action was run. `None`: it was not, because a wait took too long, say, and its branch aborts. A statement that has
-    /// failed, and whose transaction goes on, was run: its error is the reply.
+    /// An action was run. `None`: it was not, because a wait took too long, say, and its branch aborts. A statement
+    /// that has failed, and whose transaction goes on, was run: its error is the reply.
     pub fn ran(&mut self, id: TransactionId, sequence: u32, ran: Option<Ran<W>>, now: Duration) {
         let opening = self.opening;
         let Some(branch) = self.branches.get_mut(&id) else { return };

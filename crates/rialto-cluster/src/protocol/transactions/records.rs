@@ -110,16 +110,16 @@ pub enum RowChange<W: Work> {
     Prepared(TransactionId, Branches),
     /// A prepared branch has ended; its row goes, and that of [`RowChange::Bound`] if there is one.
     NotPrepared(TransactionId),
-    /// A prepared branch tells its deciding partition, which has had a forced loss, that it is prepared: from now on only
-    /// this opening of the deciding partition, or a later one, may say how it ends.
+    /// A prepared branch tells its deciding partition, which has had a forced loss, that it is prepared: from now on
+    /// only this opening of the deciding partition, or a later one, may say how it ends.
     Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
     /// deciding partition asks for it.
     Committed(TransactionId, Branches),
     /// The decision of a committed branch is forgotten; its row goes.
     Settled(TransactionId),
-    /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a forced
-    /// loss leaves a row for an abort.
+    /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a
+    /// forced loss leaves a row for an abort.
     Decision(TransactionId, Decision, Branches),
     /// A decision is forgotten; its row goes.
     Forgotten(TransactionId),

@@ -1,8 +1,8 @@
 //! The numbers of the transactions that run at a coordinator's node, which tell partitions what they may forget.
 //!
 //! Calls are over soon, so the lowest number of a call is never far behind. A transaction whose statements come from a
-//! client may stay open for hours; partitions would have to remember all that has ended since. Therefore heartbeats name
-//! those one by one.
+//! client may stay open for hours; partitions would have to remember all that has ended since. Therefore heartbeats
+//! name those one by one.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use super::{Body, Work};
 pub enum Pace {
     /// A call: its actions follow one another, and there is a time for all of them.
     Call,
-    /// A client sends one statement after the other, and thinks in between. How long a statement may take is the driver's
-    /// to say.
+    /// A client sends one statement after the other, and thinks in between. How long a statement may take is the
+    /// driver's to say.
     Statements,
 }
 

@@ -1,5 +1,5 @@
-//! Messages and rows in bytes: what is read is what was written, and what is cut or damaged is an error or another message,
-//! and ends nothing.
+//! Messages and rows in bytes: what is read is what was written, and what is cut or damaged is an error or another
+//! message, and ends nothing.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The failures of the simulation.
 
 use super::network::REQUESTS_MAX;
-use super::world::{Deposed, Event, Faults, Partition, World};
+use super::world::{Deposed, Event, Faults, World};
 use crate::protocol::transactions::{Address, Opened, Opening, Participant, SendQueue, Sender};
 use crate::protocol::{NodeId, PartitionId};
 
@@ -58,10 +58,9 @@ impl World {
     /// A partition's primary fails. One in so many such failures loses what was durable, where a simulation has losses.
     pub fn fail_over(&mut self, of: usize, one_is_forced_in: u64) {
         let Some(primary) = self.partitions[of].primary.take() else { return };
-        let has_lost = |partition: &Partition| partition.model.rows.lost.is_some();
         let is_forced = self.faults == Faults::ForcedLosses
-            && self.random.chance(1, one_is_forced_in)
-            && !self.partitions.iter().any(has_lost);
+            && self.losses_left > 0
+            && self.random.chance(1, one_is_forced_in);
         // Its process has ended, or it does not know yet.
         let goes_on = !self.has_healed() && self.random.chance(1, 2);
         let partition = &mut self.partitions[of];
@@ -90,6 +89,7 @@ impl World {
         partition.model.fail_over(lost);
         if is_forced {
             partition.model.has_lost(partition.opening);
+            self.losses_left -= 1;
         }
         self.soon(40_000, Event::Reopen(of));
     }

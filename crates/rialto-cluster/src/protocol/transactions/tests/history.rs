@@ -1,5 +1,5 @@
-//! Whether a history is strictly serializable. Each key has the list of its writers, which is the order of its versions,
-//! so all edges between transactions are known: write to write, write to read, read to write, and of time.
+//! Whether a history is strictly serializable. Each key has the list of its writers, which is the order of its
+//! versions, so all edges between transactions are known: write to write, write to read, read to write, and of time.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,9 +1,10 @@
 //! A simulation of coordinators and participants over models of partitions, and what it has to keep: after each step no
-//! branch ends otherwise than its transaction was decided; at the end nothing waits, each request has had its effects once
-//! at most, what was answered is there, and the history is strictly serializable.
+//! branch ends otherwise than its transaction was decided; at the end nothing waits, each request has had its effects
+//! once at most, what was answered is there, and the history is strictly serializable.
 //!
-//! `world` has the drivers of partitions, `network` and `faults` what is between and against them; `clients` the requests and
-//! the coordinators; `model` the kernel; `history` the checker.
+//! `world` has the drivers of partitions, `network` and `faults` what is between and against them; `requests` what is
+//! asked for, and `clients` the sessions and the coordinators; `model` the kernel; `history` the checker. `scenarios` go
+//! message by message, without a world; `bytes` are those of messages and rows.
 
 mod bytes;
 mod clients;
@@ -11,6 +12,7 @@ mod faults;
 mod history;
 mod model;
 mod network;
+mod requests;
 mod scenarios;
 mod world;
 

@@ -1,5 +1,5 @@
-//! The model of a partition's kernel: keys with a balance and a list of their writers, locks with bounded waits, a log of
-//! which a standby and a disk have a prefix, room for commits.
+//! The model of a partition's kernel: keys with a balance and a list of their writers, locks with bounded waits, a log
+//! of which a standby and a disk have a prefix, room for commits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -73,8 +73,8 @@ impl World {
         self.soon(within, Event::Deliver { message, generation, is_copy: is_of_its_own });
     }
 
-    /// The connection that a message goes over, and whether it is one beside that of the partition's primary. `None`: its
-    /// sender has ended.
+    /// The connection that a message goes over, and whether it is one beside that of the partition's primary. `None`:
+    /// its sender has ended.
     fn generation(&self, message: &Message<Bank>) -> Option<(u64, bool)> {
         match (message.from, message.to) {
             (Sender::Coordinator(node), Address::Partition(of)) => {

@@ -1,14 +1,14 @@
-//! The simulated cluster: nodes with coordinators, partitions that fail over, and a network between them. A seed chooses
-//! everything. Time is simulated, too.
+//! The simulated cluster: nodes with coordinators, partitions that fail over, and a network between them. A seed
+//! chooses everything. Time is simulated, too.
 //!
 //! Messages between a node and a partition belong to a connection. It breaks where one of them gets lost; both ends
 //! learn of it at some time, and what was under way is not delivered afterwards. But any message may be delivered a
 //! second time, much later, over a later connection: as from a node that sends again what it does not know to have
 //! arrived. Messages between partitions may get lost, come twice, and overtake each other.
 //!
-//! A primary that was deposed may go on for a while beside its successor, on a connection of its own to each node. It has its
-//! own copy of the kernel. It hears of some messages, and sends some. But none of its steps is known to be durable to
-//! it: its driver asks before what may be answered, and no promise holds any more.
+//! A primary that was deposed may go on for a while beside its successor, on a connection of its own to each node. It
+//! has its own copy of the kernel. It hears of some messages, and sends some. But none of its steps is known to be
+//! durable to it: its driver asks before what may be answered, and no promise holds any more.
 //!
 //! `network` has the queues and connections, `faults` the failures.
 
@@ -133,6 +133,8 @@ pub struct World {
     pub forgets_losses: bool,
     pub received_by_deposed: u32,
     pub operator_asked: u32,
+    /// So many forced losses may come still, the second one also in the same partition.
+    pub losses_left: u32,
     /// All clients send their transactions statement by statement.
     pub only_statements: bool,
     /// Most transactions read.
@@ -169,6 +171,7 @@ impl World {
             feeds_deposed: false,
             forgets_losses: false,
             only_statements: false,
+            losses_left: if random.chance(1, 4) { 2 } else { 1 },
             received_by_deposed: 0,
             operator_asked: 0,
             reads_more: random.chance(1, 2),
@@ -327,7 +330,7 @@ impl World {
     }
 
     pub fn is_deposed(&self, of: usize, opening: Opening) -> bool {
-        !self.partitions[of].primary.as_ref().is_some_and(|primary| primary.opening() == opening)
+        self.partitions[of].primary.as_ref().is_none_or(|primary| primary.opening() != opening)
     }
 
     /// Does what a partition's participant wants, until it wants no more.
