@@ -33,6 +33,14 @@ struct Tally {
     lost_at_level_1: usize,
 }
 
+/// A node is cut off from the others.
+fn cut_off(world: &mut World, node: usize) {
+    for other in 0..world.nodes.len() {
+        world.down[node][other] = true;
+        world.down[other][node] = true;
+    }
+}
+
 /// Something happens to the partition.
 fn fault(world: &mut World) {
     let nodes = world.nodes.len() as u64;
@@ -42,7 +50,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(33) {
+    match draw.below(34) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -51,13 +59,8 @@ fn fault(world: &mut World) {
             let other = draw.below(nodes) as usize;
             world.down[node][other] = true;
         }
-        7 | 8 => {
-            // Cut off from the others; the store may be there.
-            for other in 0..nodes as usize {
-                world.down[node][other] = true;
-                world.down[other][node] = true;
-            }
-        }
+        // The store may be there.
+        7 | 8 => cut_off(world, node),
         9 => world.nodes[node].cut_off_store = true,
         10 => world.store.is_away = !world.store.is_away,
         11 => {
@@ -75,7 +78,20 @@ fn fault(world: &mut World) {
             world.nodes[node].needs_opening = true;
             world.tell_replica(node, Event::RedoFailed);
         }
-        14 => world.restore_store(),
+        14 => {
+            let keep = 1 + draw.below(world.store.history.len() as u64) as usize;
+            world.restore_store(keep);
+        }
+        31 => {
+            // One is dropped while it hears nothing, and the store goes back to before that.
+            let other = draw.below(nodes) as usize;
+            cut_off(world, other);
+            world.nodes[other].cut_off_store = true;
+            world.run_until(world.time + PROMISE + PROMISE / 2);
+            let keep = world.store.history.len() - 1;
+            world.restore_store(keep.max(1));
+            world.nodes[other].cut_off_store = false;
+        }
         16 if draw.chance(1, 6) => world.force(node),
         15 | 25 | 30 => {
             // The primary stands still, and swaps of those that want to take over are late; some die on the way.

@@ -457,8 +457,7 @@ impl World {
     }
 
     /// Takes back the store to an older state; with the same identity if the operator has forgotten to change it.
-    pub fn restore_store(&mut self) {
-        let keep = 1 + self.random.below(self.store.history.len() as u64) as usize;
+    pub fn restore_store(&mut self, keep: usize) {
         let identity = match self.have_all_seen() && self.random.chance(3, 4) {
             true => self.store.identity,
             false => StoreIdentity(self.random.next()),
