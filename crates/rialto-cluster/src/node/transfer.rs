@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::packet::Packet;
 use super::random::random_number;
 use super::sending::Sending;
-use crate::net::Class;
+use crate::net::{Class, SendError};
 use crate::protocol::{NodeId, PartitionId};
 
 /// The longest wait for the other node.
@@ -113,6 +113,7 @@ impl Transfers {
             wanted: 0,
             next: 0,
             has_ended: false,
+            unsent: None,
         };
         for _ in 0..AHEAD {
             pulling.want();
@@ -201,17 +202,24 @@ pub struct Pulling {
     /// The next piece that is to come.
     next: u64,
     has_ended: bool,
+    /// Why a piece could not be asked for.
+    unsent: Option<SendError>,
 }
 
 impl Pulling {
     fn want(&mut self) {
         let pull = Pull { transfer: self.transfer, piece: self.wanted, source: self.source };
         self.wanted += 1;
-        // If it is not sent, nothing comes, and the wait for the piece ends the transfer.
-        let _ = self.transfers.sending.send(self.from, Class::Protocol, &Packet::Pull(pull), &[]);
+        let sent = self.transfers.sending.send(self.from, Class::Protocol, &Packet::Pull(pull), &[]);
+        if let Err(error) = sent {
+            self.unsent.get_or_insert(error);
+        }
     }
 
     fn next_piece(&mut self) -> io::Result<()> {
+        if let Some(error) = self.unsent {
+            return Err(io::Error::other(format!("the transfer from {}: {error}", self.from)));
+        }
         let (piece, bytes) = self.receiver.recv_timeout(PATIENCE).map_err(|error| {
             let why = match error {
                 RecvTimeoutError::Timeout => "nothing has come for 30 s",

@@ -429,7 +429,19 @@ impl Driver {
             self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
-        self.step(Event::Tick, &[])
+        self.step(Event::Tick, &[])?;
+        self.forget_trouble();
+        Ok(())
+    }
+
+    /// What went wrong is over once the replica is in sync, and fit.
+    fn forget_trouble(&self) {
+        let mut state = self.shared.state.lock();
+        let known = state.machine.as_ref().and_then(Replica::known);
+        let is_in_sync = known.is_some_and(|known| known.configuration.is_in_sync(self.me));
+        if is_in_sync && !self.is_unfit && !self.log_ended && self.changes == Changes::None {
+            state.trouble = None;
+        }
     }
 
     // Steps and their effects.

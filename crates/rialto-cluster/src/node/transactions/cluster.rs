@@ -176,6 +176,8 @@ impl Transactions {
             served.connection_ended(node);
         }
         for serves in self.directory.of_node(node) {
+            // It says so again if only the connection has ended. Until then statements wait for a primary.
+            self.directory.forget(serves);
             self.partition_gone(serves.partition);
         }
     }
