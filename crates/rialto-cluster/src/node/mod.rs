@@ -14,7 +14,7 @@ mod transfer;
 pub use clock::NodeClock;
 pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
 pub use replica::{
-    Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
+    Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
     read_configuration,
 };
 pub use running::{Node, NodeError, NodeOptions};

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use rialto::{Database, Options};
+use rialto::Options;
 
 use super::facts::{ClusterFacts, FactsError, NodeFacts};
 use super::packet::Packet;
-use super::replica::{HostedReplica, ReplicaOptions, read_configuration};
+use super::replica::{HostedReplica, NewPartition, ReplicaOptions, read_configuration};
 use super::sending::Sending;
 use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
@@ -39,7 +39,7 @@ pub struct NodeOptions {
     /// How connections to other nodes are protected.
     pub security: Security,
     /// Makes what each new partition has from the beginning.
-    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+    pub make: NewPartition,
 }
 
 /// Why a node does not run.

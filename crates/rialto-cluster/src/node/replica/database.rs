@@ -17,6 +17,9 @@ use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 /// How long a replica that is to lead waits for its redo.
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
+/// Makes what each partition has from the beginning.
+pub type NewPartition = Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>;
+
 /// The database of a replica.
 #[derive(Clone)]
 pub enum Kernel {
@@ -141,7 +144,7 @@ pub struct DatabasePlace {
     pub directory: PathBuf,
     pub options: Options,
     /// Makes what each partition has from the beginning.
-    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+    pub make: NewPartition,
 }
 
 impl DatabasePlace {

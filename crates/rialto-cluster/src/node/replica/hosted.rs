@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rialto::log::LogPoint;
 use rialto::{Database, Lsn, Options};
 
-use super::database::Kernel;
+use super::database::{Kernel, NewPartition};
 use super::driver::{self, Input};
 use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
@@ -33,7 +33,7 @@ pub struct ReplicaOptions {
     /// The times and bounds of its replication.
     pub replication: ReplicationOptions,
     /// Makes what each partition has from the beginning, when the partition is new.
-    pub make: Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>,
+    pub make: NewPartition,
 }
 
 /// How durable an answer is.

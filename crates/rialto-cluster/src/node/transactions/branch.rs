@@ -63,7 +63,7 @@ enum Body {
     /// Nothing yet, or nothing any more.
     Nothing,
     /// An open transaction, with a session that runs statements in it.
-    Session(BranchSession),
+    Session(Box<BranchSession>),
     /// An open transaction whose statements are over.
     Transaction(Transaction<'static>),
     /// A prepared one, under the transaction's name.
@@ -193,8 +193,12 @@ impl Branch {
         body
     }
 
-    fn begin(&self, opening: &rialto_sql::partitions::Opening, run: &Run) -> Result<BranchSession, SqlError> {
-        let session = self.served.pool().begin(opening, run)?;
+    fn begin(
+        &self,
+        opening: &rialto_sql::partitions::Opening,
+        run: &Run,
+    ) -> Result<Box<BranchSession>, SqlError> {
+        let session = Box::new(self.served.pool().begin(opening, run)?);
         let mut cancels = self.cancels.lock();
         cancels.canceller = Some(session.canceller());
         if cancels.is_asked {
