@@ -99,6 +99,7 @@ impl World {
             println!("{time:6} node {node} <- {event:?}");
         }
         self.steps += 1;
+        assert!(self.steps < 300_000, "replicas that keep each other busy for ever");
         let mut effects = std::mem::take(&mut self.effects);
         replica.step(at, event, &mut effects);
         let dies_after = this.dies_after;

@@ -220,6 +220,26 @@ fn a_replica_whose_database_loses_its_memory_amid_its_promotion_leads_in_its_new
 }
 
 #[test]
+fn a_swap_that_may_be_done_forbids_promises() {
+    each_of_some_seeds(|seed| {
+        for begins_again in [false, true] {
+            let mut world = settled(seed, 2);
+            world.nodes[1].swaps = Swaps::Late;
+            while !world.nodes[1].has_open_swap(world.time) {
+                world.pause(0, 20);
+                world.run_until(world.time + 1);
+            }
+            if begins_again {
+                world.restart_process(1, 10);
+            }
+            // The primary is back. The oracle sees whether both serve.
+            world.run_until(world.time + 4 * PROMISE);
+            assert!(world.serving().is_some());
+        }
+    });
+}
+
+#[test]
 fn a_loss_of_all_memories_is_told_to_each_later_primary() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 3);
