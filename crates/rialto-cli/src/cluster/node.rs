@@ -58,13 +58,13 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     args.memory.warn();
     // Before the logs open their files.
     rialto_server::raise_open_files();
+    let listener = TcpListener::bind(&file.sql).map_err(|error| {
+        Failed::unusable(format_args!("no clients can be taken at {}: {error}", file.sql))
+    })?;
     let Some(store) = reach_store(&file, &args.data, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
     let store: Arc<dyn ControlStore> = Arc::new(store);
     let Some(node) = open(args, &file, &store, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
     let node = Arc::new(node);
-    let listener = TcpListener::bind(&file.sql).map_err(|error| {
-        Failed::unusable(format_args!("no clients can be taken at {}: {error}", file.sql))
-    })?;
     let sql = SqlListener::start(listener, node.clone())
         .map_err(|error| Failed::failing(format_args!("taking clients at {}: {error}", file.sql)))?;
     let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
