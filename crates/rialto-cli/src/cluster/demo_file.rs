@@ -46,6 +46,9 @@ impl DemoFile {
             let wrong =
                 |what: &dyn std::fmt::Display| Failed::unusable(format_args!("{}: {what}", path.display()));
             let found: DemoFile = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+            if found.nodes.is_empty() {
+                return Err(wrong(&"it has no nodes"));
+            }
             return match choices.other_than(&found) {
                 None => Ok(found),
                 Some(what) => Err(wrong(&format_args!(

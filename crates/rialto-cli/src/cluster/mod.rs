@@ -1,15 +1,15 @@
-//! `rialto cluster`: a database on several nodes. The crate `rialto-cluster` is what a node does; here is how an operator makes a
-//! cluster, runs its nodes, and sees and changes what it does.
+//! `rialto cluster`: a database on several nodes. The crate `rialto-cluster` is what a node does; here is how an operator
+//! makes a cluster, runs its nodes, and sees and changes what it does.
 //!
-//! Each node has a directory with a file `node.json` ([`node_file`]), its certificates, its replicas and its admin socket. A
-//! command for a cluster is given the directory that has those of the nodes on this machine. What the cluster is, the
+//! Each node has a directory with a file `node.json` ([`node_file`]), its certificates, its replicas and its admin socket.
+//! A command for a cluster is given the directory that has those of the nodes on this machine. What the cluster is, the
 //! control store says (etcd); what a node does, its admin socket says.
 //!
 //! Invariants:
-//! 1. **Told first, done once.** A command that changes something says what it will do, does it, and may be run again: what is
-//!    done already stays as it is, and is no error.
-//! 2. **Seen with parts away.** What is shown is put together from what answers ([`view`]): the control store, nodes, or both
-//!    may be dead. No command waits for one that stands still for longer than a few seconds.
+//! 1. **Told first, done once.** A command that changes something says what it will do, does it, and may be run again: what
+//!    is done already stays as it is, and is no error.
+//! 2. **Seen with parts away.** What is shown is put together from what answers ([`view`]): the control store, nodes, or
+//!    both may be dead. No command waits for one that stands still for longer than a few seconds.
 //! 3. **Nothing in the clear by accident.** Nodes talk by mutual TLS, unless the operator has named another choice
 //!    ([`node_file::Links`]).
 //! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
@@ -57,7 +57,7 @@ enum ClusterCommand {
     /// Make a cluster: its partitions and nodes in the control store, and a directory for each node
     Init(Box<init::InitArgs>),
     /// Run a node in the foreground, until SIGTERM or SIGINT
-    Node(node::NodeArgs),
+    Node(Box<node::NodeArgs>),
     /// Run a cluster on this machine in the foreground, with an etcd of its own, until SIGTERM or SIGINT
     Demo(Box<demo::DemoArgs>),
     /// Show the nodes and partitions of a cluster; works with nodes or the control store dead

@@ -57,10 +57,15 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     args.memory.warn();
     // Before the logs open their files.
     rialto_server::raise_open_files();
+    let listener = TcpListener::bind(&file.sql).map_err(|error| {
+        Failed::unusable(format_args!("no clients can be taken at {}: {error}", file.sql))
+    })?;
     let Some(store) = reach_store(&file, &args.data, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
     let store: Arc<dyn ControlStore> = Arc::new(store);
     let Some(node) = open(args, &file, &store, &mut ending)? else { return Ok(ExitCode::SUCCESS) };
     let node = Arc::new(node);
+    // It was held while the replicas were opened, so that another program's port is found out before.
+    drop(listener);
     let sql = SqlServer::start(&node, &file.sql, &args.data)?;
     let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
         Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))

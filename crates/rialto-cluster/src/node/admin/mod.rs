@@ -8,7 +8,7 @@
 //! 3. **Dead or silent.** A client tells a process that is gone from one that stands still ([`Reached`]), and never waits
 //!    longer than its patience. The pid is that of the process that has made the socket, by the system's word.
 //!
-//! [`AdminSocket`] is the node's end, [`ask`] is the operator's.
+//! [`AdminSocket`] is the node's end, [`ask()`] is the operator's.
 
 mod ask;
 mod report;

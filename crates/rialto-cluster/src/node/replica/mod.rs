@@ -11,7 +11,7 @@
 //!
 //! 1. **Effects in order.** They are carried out in the order in which the state machine gives them. If its file cannot be
 //!    written, the replica stops.
-//! 2. **Answered after the check (C1).** What ran is answered only after [`HostedReplica::answer`] has asked the state machine,
+//! 2. **Answered after the check (C1).** What ran is answered only after [`Lead::answer`] has asked the state machine,
 //!    which is after it ran.
 //! 3. **One life.** The state machine has the life of the database's ring. If the ring turns out to be another one (after a new
 //!    copy), a new state machine begins, as in a new process.
