@@ -342,8 +342,8 @@ impl CopyIn {
         let sent = spread.send(over, header, is_end);
         let lines = std::mem::take(lines);
         sent.map_err(|NotInserted { error, row }| match row.and_then(|row| lines.get(row)) {
-            Some(line) => self.met_in(*line, error, None),
-            None => error,
+            Some(line) => self.met_in(*line, *error, None),
+            None => *error,
         })
     }
 

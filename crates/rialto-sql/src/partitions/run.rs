@@ -329,7 +329,7 @@ impl Rows<'_, '_> {
     }
 
     fn send(&mut self, is_end: bool, sink: &mut dyn RowSink) -> Result<()> {
-        self.spread.send(self.over, self.sent.header, is_end).map_err(|not_inserted| not_inserted.error)?;
+        self.spread.send(self.over, self.sent.header, is_end).map_err(|not_inserted| *not_inserted.error)?;
         self.returned.bytes = 0;
         self.returned.rows.drain(..).try_for_each(|values| sink.row(self.sent.plan, &values))
     }

@@ -17,13 +17,13 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// An error, and which of the rows since the last [`Spread::send`] it is about, from 0.
 pub(crate) struct NotInserted {
-    pub(crate) error: SqlError,
+    pub(crate) error: Box<SqlError>,
     pub(crate) row: Option<usize>,
 }
 
 impl From<SqlError> for NotInserted {
     fn from(error: SqlError) -> NotInserted {
-        NotInserted { error, row: None }
+        NotInserted { error: Box::new(error), row: None }
     }
 }
 
@@ -147,7 +147,8 @@ fn judge(replies: Vec<Reply>, number: impl Fn(usize, usize) -> Option<u32>) -> R
             (_, Some(row)) => 2 + u64::from(row),
         };
         if first.as_ref().is_none_or(|(before, _)| order < *before) {
-            first = Some((order, NotInserted { error: told.into(), row: row.map(|row| row as usize) }));
+            first =
+                Some((order, NotInserted { error: Box::new(told.into()), row: row.map(|row| row as usize) }));
         }
     }
     first.map_or(Ok(()), |(_, not_inserted)| Err(not_inserted))

@@ -363,7 +363,7 @@ impl Session {
                     first_error(over.run(header, vec![(here, Work::TakeMisplaced(step))], false)?)?;
                 let Some(Answer::Misplaced { rows, last }) = answers.pop() else { return Err(unexpected()) };
                 rows.iter().for_each(|row| spread.push_encoded(row));
-                spread.send(over, header, false).map_err(|NotInserted { error, .. }| not_unique(error))?;
+                spread.send(over, header, false).map_err(|NotInserted { error, .. }| not_unique(*error))?;
                 after = last;
                 if after.is_none() {
                     break;
