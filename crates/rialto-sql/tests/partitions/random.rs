@@ -160,7 +160,7 @@ impl Pair {
         let mut sql = format!("select {items} from {name}{condition}");
         let mut alike = Alike::AsSets;
         // All columns decide: rows that are equal in them cannot be told apart.
-        let mut order = vec!["k", "v", "c"];
+        let mut order = ["k", "v", "c"];
         if self.below(2) == 0 {
             order.rotate_left(self.below(3) as usize);
             let order = order.iter().map(|column| {
@@ -269,13 +269,11 @@ impl Pair {
         };
         let (mut expected, mut found) = (told(&mut self.one), told(&mut self.over));
         let exact = found.clone();
-        for answer in [&mut expected, &mut found] {
-            if let Ok((rows, _)) = answer {
-                match alike {
-                    Alike::InOrder => {}
-                    Alike::AsSets => rows.sort(),
-                    Alike::InNumber => rows.iter_mut().for_each(Vec::clear),
-                }
+        for (rows, _) in [&mut expected, &mut found].into_iter().flatten() {
+            match alike {
+                Alike::InOrder => {}
+                Alike::AsSets => rows.sort(),
+                Alike::InNumber => rows.iter_mut().for_each(Vec::clear),
             }
         }
         assert_eq!(found, expected, "{}\n(found, expected)", self.story.join("\n"));
