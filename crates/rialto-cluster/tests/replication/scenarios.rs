@@ -240,6 +240,24 @@ fn a_swap_that_may_be_done_forbids_promises() {
 }
 
 #[test]
+fn a_primary_that_begins_again_owes_what_was_answered_before() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 2);
+        world.nodes[0].disk = 0;
+        world.run_until(world.time + PROMISE);
+        world.restart_process(0, 20);
+        while world.role(0) != Some(RoleKind::Leading) {
+            world.run_until(world.time + 1);
+        }
+        // The oracle looks at the disk of a replica that becomes the only one in sync.
+        world.pause(1, 10 * PROMISE);
+        world.run_until(world.time + 5 * PROMISE);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 1);
+        assert_eq!(world.serving(), Some(0));
+    });
+}
+
+#[test]
 fn a_loss_of_all_memories_is_told_to_each_later_primary() {
     each_of_some_seeds(|seed| {
         let mut world = settled(seed, 3);
