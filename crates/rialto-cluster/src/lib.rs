@@ -7,9 +7,10 @@
 //! - [`protocol`]: what is decided, as state machines without threads, clocks or sockets.
 //! - [`control`]: the store of the cluster's configuration.
 //! - [`net`]: the connections between nodes.
-//! - [`node`]: replicas over the kernel's databases, and the process that keeps them.
+//! - [`node`]: replicas over the kernel's databases, transactions over partitions, and the process that keeps them.
 //!
-//! The crate is not complete: a node runs no statements yet. `rialto cluster` of the crate `rialto-cli` runs nodes.
+//! `rialto cluster` of the crate `rialto-cli` runs nodes. Not built: joining and leaving of nodes, the backup of a whole
+//! cluster, requests that are run at most once, and procedures over partitions.
 
 pub mod control;
 pub mod net;
