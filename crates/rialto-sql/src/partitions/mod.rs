@@ -23,8 +23,8 @@
 //!
 //! `placement` says where rows lie, `routing` which partitions a statement concerns, `message` what is sent, `branch`
 //! what runs in a partition, `over` what a session keeps of its branches, `gather` how rows of several branches become
-//! one result, `spread` how rows get to their partitions, `run` what each kind of statement does. Blocks and definitions
-//! are in `session/over_partitions.rs`.
+//! one result, `spread` how rows get to their partitions, `run` what each kind of statement does. Blocks and
+//! definitions are in `session/over_partitions.rs`.
 
 mod branch;
 mod gather;
