@@ -28,6 +28,10 @@ use crate::protocol::{NodeId, PartitionId};
 
 /// How often time is told to the state machines.
 const TICK: Duration = Duration::from_millis(10);
+/// By this factor the protocol's clock is slower than the node's. The protocol's times are those of a network whose nodes
+/// answer within milliseconds. On a machine whose threads wait for a processor, or whose disk takes its time, a branch would
+/// be given up while its vote is on the way.
+const PROTOCOL_PACE: u32 = 8;
 /// How often other nodes are told what runs and what is served here.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
@@ -134,7 +138,11 @@ impl Transactions {
     /// What an operator sees of the partitions that are served here.
     pub fn unfinished(&self) -> Vec<Unfinished> {
         let now = self.now();
-        self.served.read().values().map(|served| served.unfinished(now)).collect()
+        let in_time = |mut of: Unfinished| {
+            of.in_doubt_for = of.in_doubt_for.map(|time| time * PROTOCOL_PACE);
+            of
+        };
+        self.served.read().values().map(|served| in_time(served.unfinished(now))).collect()
     }
 
     /// How many transactions are coordinated here at this moment.
@@ -202,8 +210,9 @@ impl Transactions {
         self.me
     }
 
+    /// The protocol's clock.
     pub(super) fn now(&self) -> Duration {
-        self.clock.now().0
+        self.clock.now().0 / PROTOCOL_PACE
     }
 
     pub(super) fn is_closed(&self) -> bool {
