@@ -231,7 +231,8 @@ impl Shared {
     /// Returns once the database has stopped (I4), with the error that stopped it.
     pub(crate) async fn stopped(&self) -> Error {
         loop {
-            if let Some(error) = self.database.stopped() {
+            // A node moves the partitions of a database that has stopped elsewhere, and goes on.
+            if let Some(error) = self.database.stopped().filter(|_| self.closes_database()) {
                 return self.failure.get_or_init(|| error).clone();
             }
             let _ = tokio::time::timeout(LOOK_AFTER, self.suspected.notified()).await;

@@ -67,6 +67,12 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     let node = Arc::new(node);
     // It was held while the replicas were opened, so that another program's port is found out before.
     drop(listener);
+    // A node whose replicas are all being copied has no definitions yet.
+    while !node.transactions().has_catalog() {
+        if ending.comes_within(AGAIN) {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let sql = SqlServer::start(&node, &file.sql, &args.data)?;
     let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
         Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))

@@ -161,7 +161,8 @@ impl Node {
         parts.sending.open(&links);
         let mut node = Node { parts: parts.clone(), links: Some(links.clone()), looking: None };
         parts.see(&links, nodes)?;
-        parts.host_replicas()?;
+        // What fails is tried again, and told meanwhile.
+        *parts.trouble.lock() = parts.host_replicas().err().map(|error| error.to_string());
         let looks = Arc::downgrade(&links);
         let look = move || {
             while !parts.closes_within(LOOK_AROUND) {
@@ -229,16 +230,17 @@ impl Node {
     fn end(&mut self) {
         *self.parts.is_closed.lock() = true;
         self.parts.closing.notify_all();
+        self.parts.transfers.close();
+        self.parts.transactions.stop();
         if let Some(looking) = self.looking.take() {
             // A panic there has told of itself.
             let _ = looking.join();
         }
-        self.parts.transfers.close();
-        self.parts.transactions.close();
         let replicas = std::mem::take(&mut *self.parts.replicas.write());
         for replica in replicas.values() {
             replica.close();
         }
+        self.parts.transactions.close();
         self.links = None;
     }
 }
@@ -279,9 +281,7 @@ impl Parts {
         let Ok(nodes) = NodeFacts::all(&*self.store) else { return };
         let seen = self.see(links, nodes).and_then(|()| self.host_replicas());
         // A directory that cannot be used, or threads that cannot start, may be another time.
-        if let Err(error) = seen {
-            *self.trouble.lock() = Some(error.to_string());
-        }
+        *self.trouble.lock() = seen.err().map(|error| error.to_string());
     }
 
     fn see(&self, links: &Links, nodes: Vec<NodeFacts>) -> io::Result<()> {
@@ -295,26 +295,40 @@ impl Parts {
         Ok(())
     }
 
+    /// Opens the replicas that this node is to have. Gives the first error, after all were tried.
     fn host_replicas(&self) -> io::Result<()> {
+        let mut hosted = Ok(());
         for partition in self.facts.partitions() {
-            let Ok(Some(known)) = read_configuration(&*self.store, partition) else { continue };
+            if *self.is_closed.lock() {
+                break;
+            }
+            let Ok(found) = read_configuration(&*self.store, partition) else { break };
+            let Some(known) = found else { continue };
             self.primaries.write().insert(partition, known.configuration.primary);
             let is_here = known.configuration.nodes().any(|node| node == self.me);
+            let has_ended = self.replica(partition).is_some_and(|replica| replica.has_ended());
+            if has_ended {
+                self.replicas.write().remove(&partition);
+            }
             if is_here && self.replica(partition).is_none() {
-                let options = ReplicaOptions {
-                    directory: self.options.directory.join(format!("partition-{}", partition.0)),
-                    database: self.options.database.clone(),
-                    replication: self.options.replication,
-                    make: self.options.make.clone(),
-                };
-                let (store, sending) = (self.store.clone(), self.sending.clone());
-                let transfers = self.transfers.clone();
-                let replica = HostedReplica::open(partition, self.me, options, store, sending, transfers)?;
-                let replica = Arc::new(replica);
-                self.replicas.write().insert(partition, replica.clone());
-                self.transactions.serve(&replica)?;
+                hosted = hosted.and(self.host(partition));
             }
         }
+        hosted
+    }
+
+    fn host(&self, partition: PartitionId) -> io::Result<()> {
+        let options = ReplicaOptions {
+            directory: self.options.directory.join(format!("partition-{}", partition.0)),
+            database: self.options.database.clone(),
+            replication: self.options.replication,
+            make: self.options.make.clone(),
+        };
+        let (store, sending, transfers) = (self.store.clone(), self.sending.clone(), self.transfers.clone());
+        let replica = HostedReplica::open(partition, self.me, options, store, sending, transfers)?;
+        let replica = Arc::new(replica);
+        self.transactions.serve(&replica)?;
+        self.replicas.write().insert(partition, replica);
         Ok(())
     }
 

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,7 @@ pub struct Piece {
 pub struct Transfers {
     sending: Arc<Sending>,
     last: AtomicU64,
+    is_closed: AtomicBool,
     /// Those that this node receives.
     incoming: Mutex<HashMap<u64, Incoming>>,
     /// Those that it sends, by the other node and its number. What is pulled is told here.
@@ -94,7 +95,23 @@ impl Transfers {
     pub fn new(sending: Arc<Sending>) -> Transfers {
         // Another process's numbers do not come again, so that its late pieces are not taken for this one's.
         let last = AtomicU64::new(random_number() >> 16);
-        Transfers { sending, last, incoming: Mutex::default(), outgoing: Mutex::default() }
+        let is_closed = AtomicBool::new(false);
+        Transfers { sending, last, is_closed, incoming: Mutex::default(), outgoing: Mutex::default() }
+    }
+
+    /// Sends a packet, and waits for room.
+    fn send(&self, to: NodeId, class: Class, packet: &Packet, beside: &[&[u8]]) -> Result<(), SendError> {
+        let began = Instant::now();
+        loop {
+            match self.sending.send(to, class, packet, beside) {
+                Err(SendError::Full)
+                    if began.elapsed() < PATIENCE && !self.is_closed.load(Ordering::SeqCst) =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                sent => return sent,
+            }
+        }
     }
 
     /// Begins to receive.
@@ -113,7 +130,7 @@ impl Transfers {
             wanted: 0,
             next: 0,
             has_ended: false,
-            unsent: None,
+            unsent: self.is_closed.load(Ordering::SeqCst).then_some(SendError::NotConnected),
         };
         for _ in 0..AHEAD {
             pulling.want();
@@ -151,7 +168,7 @@ impl Transfers {
         let _ = pulled.send(0);
         outgoing.insert(key, pulled);
         let mut pushing = Pushing {
-            sending: self.sending.clone(),
+            transfers: self.clone(),
             to: by,
             transfer: pull.transfer,
             receiver,
@@ -183,6 +200,7 @@ impl Transfers {
 
     /// The process ends.
     pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
         self.incoming.lock().clear();
         self.outgoing.lock().clear();
     }
@@ -210,7 +228,7 @@ impl Pulling {
     fn want(&mut self) {
         let pull = Pull { transfer: self.transfer, piece: self.wanted, source: self.source };
         self.wanted += 1;
-        let sent = self.transfers.sending.send(self.from, Class::Protocol, &Packet::Pull(pull), &[]);
+        let sent = self.transfers.send(self.from, Class::Protocol, &Packet::Pull(pull), &[]);
         if let Err(error) = sent {
             self.unsent.get_or_insert(error);
         }
@@ -261,7 +279,7 @@ impl Drop for Pulling {
 
 /// A transfer that this node sends: a writer of its bytes. Its error ends the transfer.
 pub struct Pushing {
-    sending: Arc<Sending>,
+    transfers: Arc<Transfers>,
     to: NodeId,
     transfer: u64,
     receiver: Receiver<u64>,
@@ -282,9 +300,8 @@ impl Pushing {
             self.allowed = self.allowed.max(wanted + 1);
         }
         let piece = Packet::Piece(Piece { transfer: self.transfer, piece: self.next, rest });
-        self.sending
-            .send(self.to, Class::Work, &piece, &[&self.buffer])
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        let sent = self.transfers.send(self.to, Class::Work, &piece, &[&self.buffer]);
+        sent.map_err(|error| io::Error::other(error.to_string()))?;
         self.next += 1;
         self.buffer.clear();
         Ok(())

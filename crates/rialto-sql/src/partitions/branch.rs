@@ -320,18 +320,14 @@ impl BranchSession {
         (now, settle): (i64, bool),
         portions: &mut dyn Portions,
     ) -> Result<Answer> {
-        let session = self.session();
-        session.set_now(now);
-        let (whole, values) = match &statement.arguments {
-            Arguments::Literals => {
-                let read = session.read(&statement.text)?;
-                let (prepared, arguments) = session.prepare_read(&statement.text, read)?.into_parts();
-                (prepared, arguments)
+        self.session().set_now(now);
+        let (whole, values) = self.bound(statement).map_err(|error| match statement.expects {
+            // The session knows the table: the partition has not heard of it yet.
+            Some(_) if error.sqlstate == SqlState::UndefinedTable => {
+                Error::TableChanged { table: error.message }.into()
             }
-            Arguments::Given { declared, values } => {
-                (self.prepared(&statement.text, declared)?, values.0.clone())
-            }
-        };
+            _ => error,
+        })?;
         if let Some((table, schema)) = whole.table() {
             let known = self.known(table, schema)?;
             check(statement.expects, &known, table)?;
@@ -371,6 +367,20 @@ impl BranchSession {
         };
         let notices = self.session().take_notices().into_iter().map(notice).collect();
         Ok(Answer::Done { rows, affected, notices })
+    }
+
+    /// The plan of a statement, and its arguments.
+    fn bound(&mut self, statement: &Statement) -> Result<(Arc<Prepared>, Vec<Value>)> {
+        match &statement.arguments {
+            Arguments::Literals => {
+                let session = self.session();
+                let read = session.read(&statement.text)?;
+                Ok(session.prepare_read(&statement.text, read)?.into_parts())
+            }
+            Arguments::Given { declared, values } => {
+                Ok((self.prepared(&statement.text, declared)?, values.0.clone()))
+            }
+        }
     }
 
     /// The plan of a statement with arguments.

@@ -65,6 +65,11 @@ impl Gathered {
             Wanted::InTurn => gathered.in_turn(over, &mut sources, then_commit, &mut visit),
             Wanted::Merged(order) => gathered.merged(over, &mut sources, order, &mut visit),
         });
+        if visited.is_err() && then_commit {
+            // A branch that ends its statement early would commit what the statement has done so far.
+            over.abandon();
+            return visited.map(|()| gathered);
+        }
         let closed = close(over, &sources, then_commit);
         visited.and(closed).map(|()| gathered)
     }

@@ -55,6 +55,8 @@ pub(crate) struct Over {
     pub(crate) has_lost_branches: bool,
     /// Whether the session's owner has said that nothing follows the next statement in its block.
     pub(crate) next_is_last: bool,
+    /// See [`Over::take_committed`].
+    has_committed: bool,
 }
 
 impl Over {
@@ -69,6 +71,7 @@ impl Over {
             scratch: None,
             has_lost_branches: false,
             next_is_last: false,
+            has_committed: false,
         }
     }
 
@@ -79,6 +82,12 @@ impl Over {
     /// Whether the transaction has a branch.
     pub(crate) fn is_open(&self) -> bool {
         self.branches.is_some()
+    }
+
+    /// Whether the only statement of the transaction was committed with its last reply, since the last call. Then no
+    /// cancellation takes that back.
+    pub(crate) fn take_committed(&mut self) -> bool {
+        std::mem::take(&mut self.has_committed)
     }
 
     /// The partition in which a replicated table is read: one with a branch, if there is one.
@@ -115,6 +124,7 @@ impl Over {
         let replies = self.branches()?.run(requests);
         if then_commit && !matches!(replies[..], [Reply { answer: Ok(Answer::More(_)), .. }]) {
             self.is_over();
+            self.has_committed = matches!(replies[..], [Reply { answer: Ok(_), .. }]);
         }
         Ok(replies)
     }
@@ -128,6 +138,7 @@ impl Over {
         let replies = self.branches()?.run(requests);
         if then_commit && !matches!(replies[..], [Reply { answer: Ok(Answer::More(_)), .. }]) {
             self.is_over();
+            self.has_committed = matches!(replies[..], [Reply { answer: Ok(_), .. }]);
         }
         Ok(replies)
     }

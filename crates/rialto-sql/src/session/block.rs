@@ -47,7 +47,9 @@ impl Session {
         if self.block != Block::Implicit {
             return Ok(());
         }
-        self.cancel.check()?;
+        if !self.over.as_mut().is_some_and(|over| over.take_committed()) {
+            self.cancel.check()?;
+        }
         self.commit()
     }
 

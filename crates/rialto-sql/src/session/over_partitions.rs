@@ -19,8 +19,8 @@ use crate::expr::{Context, RowTexts};
 use crate::parse::{Access, Name, Statement as Parsed};
 use crate::partitions::{
     Answer, Arguments, CATALOG_LAG_MAX, Choices, EncodedRows, Header, Insert, NotInserted, Opening, Over,
-    Part, PartitionNumber, Partitions, Placement, Savepoints, Sent, Spread, Statement, TakeMisplaced, Work,
-    first_error, run_sent, unexpected,
+    PLACEMENT_TABLE, Part, PartitionNumber, Partitions, Placement, Savepoints, Sent, Spread, Statement,
+    TakeMisplaced, Work, first_error, run_sent, unexpected,
 };
 use crate::prepared::{Kind, Prepared};
 use crate::room::Room;
@@ -117,10 +117,26 @@ impl Session {
 
     pub(super) fn commit_over(&mut self) -> Result<()> {
         let (choices, defined) = (self.branch_choices(), self.defined);
+        let version = self.database.catalog_version();
         let committed = self.over().commit(&choices, defined);
+        if defined && committed.is_ok() {
+            self.await_catalog(version);
+        }
         self.close_block();
         self.end_settings(committed.is_ok());
         committed
+    }
+
+    /// Waits until the catalog has heard of definitions that were committed, so that the client's next statement finds them.
+    /// If they have changed nothing in effect, or the catalog is very late, that takes [`CATALOG_AWAITED`].
+    fn await_catalog(&self, before: u64) {
+        let began = Instant::now();
+        while self.database.catalog_version() == before
+            && self.database.is_open()
+            && began.elapsed() < CATALOG_AWAITED
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(super) fn abort_over(&mut self) -> Result<()> {
@@ -245,7 +261,7 @@ impl Session {
         let context =
             Context { params, arrays: &arrays, now: self.now, count: 0, texts: &texts, cancel: &cancel };
         let Some((table, schema)) = plan.table() else { return self.run_here(plan, context, sink) };
-        if plan.writes() {
+        if plan.writes() || !READABLE.contains(&schema.table()) {
             refuse_system(schema.table())?;
         }
         sink.begin(plan)?;
@@ -324,8 +340,16 @@ impl Session {
         header: &Header,
     ) -> Result<Tag> {
         let header = Header { is_last: false, ..header.clone() };
-        if let Parsed::DropTable { names, .. } | Parsed::Truncate(names) = statement {
-            names.iter().try_for_each(|name| refuse_system(&name.text))?;
+        match statement {
+            Parsed::DropTable { names, .. } | Parsed::Truncate(names) => {
+                names.iter().try_for_each(|name| refuse_system(&name.text))?;
+            }
+            Parsed::CreateTable(table) => refuse_system(&table.name.text)?,
+            Parsed::CreateIndex(index) => refuse_system(&index.table.text)?,
+            Parsed::AddPrimaryKey { table, .. } | Parsed::SetResidence { table, .. } => {
+                refuse_system(&table.text)?
+            }
+            _ => {}
         }
         // The rows of a table without a key get places by the new one.
         let moved = match statement {
@@ -467,10 +491,16 @@ fn not_unique(mut error: SqlError) -> SqlError {
     error
 }
 
-/// Refuses changes of a table that is each partition's own.
+/// System tables that clients may read. Reads lock rows, and those of other tables are written by commits that must not wait.
+const READABLE: [&str; 1] = [PLACEMENT_TABLE];
+
+/// How long the end of a transaction waits for its definitions in the session's catalog.
+const CATALOG_AWAITED: Duration = Duration::from_secs(2);
+
+/// Refuses the use of a table that is each partition's own.
 fn refuse_system(table: &str) -> Result<()> {
     match table.starts_with("rialto_") {
-        true => Err(SqlError::unsupported(format!("changing the system table \"{table}\""))),
+        true => Err(SqlError::unsupported(format!("the use of the system table \"{table}\""))),
         false => Ok(()),
     }
 }

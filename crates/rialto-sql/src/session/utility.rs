@@ -294,7 +294,8 @@ impl Session {
     /// Changes the transaction's access mode. As in PostgreSQL, it may become read-only at any time, but read-write
     /// only before its first query.
     fn set_access(&mut self, access: Access) -> Result<()> {
-        if self.tx.is_some() && access == Access::ReadWrite && self.settings.access() == Access::ReadOnly {
+        let has_begun = self.tx.is_some() || self.over.as_ref().is_some_and(|over| over.is_open());
+        if has_begun && access == Access::ReadWrite && self.settings.access() == Access::ReadOnly {
             let message = "transaction read-write mode must be set before any query";
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }

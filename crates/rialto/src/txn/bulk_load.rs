@@ -51,6 +51,10 @@ pub(super) enum LoadFileIs {
 impl Context {
     /// Whether the next row of the table goes straight to its storage.
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
+        // One that may be prepared, or has voted, keeps its rows in its packet: no checkpoint would keep a load file for it.
+        if self.noted_locks.is_some() || self.has_voted() {
+            return false;
+        }
         let Some(ddl) = &mut self.ddl else { return false };
         let table = self.tables.at(slot);
         let heap = table.store.heap();

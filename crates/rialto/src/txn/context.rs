@@ -398,6 +398,11 @@ impl Context {
         (self.doomed, self.has_voted, self.has_times) = (None, true, true);
     }
 
+    /// Whether it has voted.
+    pub(super) fn has_voted(&self) -> bool {
+        self.has_voted
+    }
+
     /// Refuses what a transaction cannot do once it has voted.
     pub(super) fn check_has_not_voted(&self) -> Result<()> {
         match self.has_voted {

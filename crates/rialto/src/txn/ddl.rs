@@ -70,6 +70,8 @@ impl Context {
             },
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
+        // Also if all that it defines is taken back.
+        self.note_table(CATALOG_LOCK, LockMode::Exclusive);
         // The place on which the error of a failed statement depends.
         let changed_at = self.core.storage.catalog.changed_at();
         self.depend(changed_at);

@@ -173,7 +173,7 @@ impl Context {
 
     /// Notes a lock on a whole table, if the transaction may be prepared.
     #[inline]
-    fn note_table(&mut self, id: TableId, mode: LockMode) {
+    pub(super) fn note_table(&mut self, id: TableId, mode: LockMode) {
         if let Some(noted) = &mut self.noted_locks
             && mode.is_whole()
         {

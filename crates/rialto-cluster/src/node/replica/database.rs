@@ -15,7 +15,7 @@ use crate::protocol::replication::LogState;
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// How long a replica that is to lead waits for its redo.
-const LEAD_WITHIN: Duration = Duration::from_secs(30);
+const LEAD_WITHIN: Duration = Duration::from_secs(600);
 
 /// Makes what each partition has from the beginning.
 pub type NewPartition = Arc<dyn Fn(&Database) -> rialto::Result<()> + Send + Sync>;

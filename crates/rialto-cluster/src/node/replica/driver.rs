@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -52,8 +53,8 @@ pub enum Input {
     Switchover(NodeId),
     /// An operator has this replica lead.
     Force(Vec<NodeId>),
-    /// It cannot go on as primary, for this reason.
-    Resign(String),
+    /// It cannot go on as primary, for this reason: if it still leads as it did then.
+    Resign(u64, String),
     /// The replica ends.
     Close,
 }
@@ -311,6 +312,7 @@ impl Driver {
     fn take(&mut self, input: Input) -> Result<(), Stops> {
         match input {
             Input::Received(envelope, beside) => {
+                self.shared.queued.fetch_sub(beside.len(), Ordering::Relaxed);
                 if let Message::Status { stream, received, .. } = &envelope.message {
                     self.shipping.acknowledged(envelope.from.node, *stream, *received);
                 }
@@ -326,7 +328,8 @@ impl Driver {
             }
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Force(without) => self.step(Event::Force { without }, &[]),
-            Input::Resign(why) => {
+            Input::Resign(leads, _) if self.shared.state.lock().leads != leads => Ok(()),
+            Input::Resign(_, why) => {
                 self.trouble(why);
                 self.is_unfit();
                 self.step(Event::LogStopped, &[])
@@ -378,9 +381,14 @@ impl Driver {
             Done::NotLed(why) => {
                 self.trouble(format!("it cannot lead: {why}"));
                 let is_wanted = matches!(self.changes, Changes::Leads(_));
-                self.changes = Changes::None;
+                let opens = self.changes == Changes::Opens;
+                if !opens {
+                    self.changes = Changes::None;
+                }
                 match is_wanted {
                     true => self.step(Event::LeadFailed, &[]),
+                    // It is being opened anew already.
+                    false if opens => Ok(()),
                     false => self.close_and_follow(),
                 }
             }
@@ -563,6 +571,10 @@ impl Driver {
         self.leads_since = Some((epoch, memories));
         let kernel = self.shared.state.lock().kernel.clone();
         match kernel {
+            // It is to be closed first.
+            Kernel::Following(_) if self.changes != Changes::None => {
+                self.follow_ups.push_back(Event::LeadFailed)
+            }
             Kernel::Following(follower) => {
                 self.changes = Changes::Leads(epoch);
                 self.work.begin(Task::Lead(follower, epoch));

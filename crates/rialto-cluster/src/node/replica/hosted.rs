@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +23,9 @@ use crate::protocol::replication::{
     Configuration, Envelope, Memories, Replica, ReplicationOptions, RoleKind,
 };
 use crate::protocol::{Epoch, NodeId, PartitionId};
+
+/// The most bytes of blocks that wait at a replica.
+const QUEUED_MAX: usize = 64 << 20;
 
 /// How a replica is kept.
 #[derive(Clone)]
@@ -103,6 +107,8 @@ pub(super) struct Shared {
     pub partition: PartitionId,
     pub clock: NodeClock,
     pub state: Mutex<State>,
+    /// Bytes of blocks that have come and were not taken yet.
+    pub queued: AtomicUsize,
     /// Told after each step that may have changed what is answered.
     pub changed: Condvar,
 }
@@ -166,6 +172,7 @@ impl HostedReplica {
                 running: 0,
                 trouble: None,
             }),
+            queued: AtomicUsize::new(0),
             changed: Condvar::new(),
         });
         let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
@@ -179,6 +186,12 @@ impl HostedReplica {
 
     /// A message of another replica has come, with bytes beside it.
     pub fn received(&self, envelope: Envelope, beside: &[u8]) {
+        // Blocks beyond this are lost, and sent again: the log may not take them for some time.
+        let queued = self.shared.queued.fetch_add(beside.len(), Ordering::Relaxed);
+        if queued > QUEUED_MAX && !beside.is_empty() {
+            self.shared.queued.fetch_sub(beside.len(), Ordering::Relaxed);
+            return;
+        }
         self.tell(Input::Received(Box::new(envelope), beside.to_vec()));
     }
 
@@ -295,6 +308,11 @@ impl HostedReplica {
         }
     }
 
+    /// Whether it has ended by itself: its own file could not be written.
+    pub fn has_ended(&self) -> bool {
+        self.driver.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Ends the replica. Its database is closed; nothing that runs is answered any more.
     pub fn close(&self) {
         self.tell(Input::Close);
@@ -407,7 +425,7 @@ impl Lead {
 
     /// The replica cannot go on as primary: a commit that must not fail has failed.
     pub fn resign(&self, why: String) {
-        let _ = self.inputs.send(Input::Resign(why));
+        let _ = self.inputs.send(Input::Resign(self.leads, why));
     }
 }
 

@@ -12,7 +12,7 @@ use rialto_sql::{SqlError, SqlState};
 
 use super::rows;
 use super::served::ServedPartition;
-use super::work::{Action, Answer, SqlWork, What, of_replica};
+use super::work::{Action, Answer, SqlWork, What, level, of_replica};
 use crate::node::replica::Admitted;
 use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
 
@@ -98,13 +98,17 @@ impl Branch {
         match task {
             Task::Run { sequence, action } => self.run(sequence, action, body, left),
             Task::Reserve => {
-                let (body, has_room) = reserve(body);
+                let (body, has_room) = reserve(self.cleared(body));
                 self.served.reserved(self.id, has_room);
                 body
             }
-            Task::Prepare { rows, level } => self.prepare(body, &rows, level),
+            Task::Prepare { rows, level } => {
+                let body = self.cleared(body);
+                self.prepare(body, &rows, level)
+            }
             Task::AwaitReads { level } => self.await_reads(body, level),
             Task::Commit { keeps, rows, level } => {
+                let body = self.cleared(body);
                 self.commit(body, keeps, &rows, level);
                 Body::Nothing
             }
@@ -117,6 +121,15 @@ impl Branch {
                 Body::Nothing
             }
         }
+    }
+
+    /// A cancellation that has come too late for the last statement ends no commit.
+    fn cleared(&self, mut body: Body) -> Body {
+        self.cancels.lock().is_asked = false;
+        if let Body::Session(session) = &mut body {
+            session.clear_cancellation();
+        }
+        body
     }
 
     fn run(&mut self, sequence: u32, action: Action, mut body: Body, left: &mut Option<Task>) -> Body {
@@ -175,9 +188,11 @@ impl Branch {
                 return Body::Nothing;
             }
         };
-        let mut stream = Stream { branch: self, sequence, is_whole, is_too_large: false, left };
+        let settles = (run.settle && !is_whole).then(|| level(run.choices.durability));
+        let mut stream = Stream { branch: self, sequence, is_whole, settles, is_too_large: false, left };
         let reply = session.run(run, &mut stream);
         let (sequence, is_too_large) = (stream.sequence, stream.is_too_large);
+        self.settle(settles);
         let has_failed = reply.answer.is_err();
         let access = if reply.has_written { Access::Writes } else { Access::Reads };
         let answer = if is_too_large { Answer::TooLarge } else { Answer::Reply(Box::new(reply)) };
@@ -214,6 +229,14 @@ impl Branch {
 
     fn ran_with(&self, sequence: u32, reply: Answer, access: Access) {
         self.served.ran(self.id, sequence, Some(Ran { reply, access }));
+    }
+
+    /// What a client may be told of before the transaction ends is durable at the level before it leaves the node.
+    fn settle(&self, level: Option<Level>) {
+        if let Some(level) = level {
+            // After a change of the primary the coordinator does not wait for this branch any more.
+            let _ = self.is_durable(self.served.lead().database().log_end().lsn, level);
+        }
     }
 
     fn is_durable(&self, place: Lsn, level: Level) -> bool {
@@ -289,6 +312,8 @@ impl Branch {
                     self.served.durable(self.id, Step::Commit);
                 }
             }
+            // Nothing of it has a place, and its branch is gone: it is aborted.
+            Err(error) if has_no_effect(&error) => self.served.reserved(self.id, false),
             Err(error) => self.served.commit_failed(self.id, &error),
         }
     }
@@ -312,6 +337,8 @@ struct Stream<'b> {
     /// The action that runs.
     sequence: u32,
     is_whole: bool,
+    /// The level at which rows are durable before they are given.
+    settles: Option<Level>,
     is_too_large: bool,
     /// A task that came instead of the next action.
     left: &'b mut Option<Task>,
@@ -324,6 +351,7 @@ impl Portions for Stream<'_> {
             self.is_too_large = true;
             return Err(gone());
         }
+        self.branch.settle(self.settles);
         self.branch.ran(self.sequence, reply);
         match self.branch.tasks.recv() {
             Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Fetch), .. } }) => {
@@ -356,15 +384,26 @@ fn into_transaction(body: Body) -> Option<Transaction<'static>> {
 }
 
 fn reserve(body: Body) -> (Body, bool) {
+    if let Body::Session(session) = &body
+        && !session.has_written()
+    {
+        return (body, true);
+    }
     match into_transaction(body) {
         Some(mut tx) => match tx.reserve() {
             Ok(()) => (Body::Transaction(tx), true),
-            // Definitions: what their commit needs is not known before. It may fail, and then it is aborted.
-            Err(Error::Unsupported { .. }) => (Body::Transaction(tx), true),
+            // Definitions: what their commit needs is not known before; it may fail. And a transaction may become one that only
+            // reads once it has written.
+            Err(Error::Unsupported { .. } | Error::ReadOnly) => (Body::Transaction(tx), true),
             Err(_) => (Body::Transaction(tx), false),
         },
         None => (Body::Nothing, true),
     }
+}
+
+/// Whether an error of a commit says that it has no effect.
+fn has_no_effect(error: &Error) -> bool {
+    !matches!(error, Error::OutcomeUnknown { .. } | Error::Stopped { .. } | Error::Closed)
 }
 
 /// Ends an open transaction, which leaves nothing.

@@ -1,6 +1,6 @@
 //! [`Transactions`]: all transactions of a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +16,22 @@ use super::directory::{Directory, Serves};
 use super::opening;
 use super::served::{ServedPartition, Unfinished};
 use super::session::SessionTransaction;
-use super::work::SqlWork;
+use super::work::{SqlWork, too_long_reply};
 use super::workers::Workers;
-use crate::net::Class as LinkClass;
+use crate::net::{Class as LinkClass, SendError};
 use crate::node::clock::NodeClock;
 use crate::node::packet::Packet;
 use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
-use crate::protocol::transactions::{Address, Class, Message, Sender, Start};
+use crate::protocol::transactions::{Act, Address, Body, Class, Message, Outcome, Sender, Start};
 use crate::protocol::{NodeId, PartitionId};
 
 /// How often time is told to the state machines.
 const TICK: Duration = Duration::from_millis(10);
+/// How long a request waits for room on its way.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
+/// How long a session waits for a replica of its node that has the definitions.
+const CATALOG_WITHIN: Duration = Duration::from_secs(20);
 /// By this factor the protocol's clock is slower than the node's. The protocol's times are those of a network whose nodes
 /// answer within milliseconds. On a machine whose threads wait for a processor, or whose disk takes its time, a branch would
 /// be given up while its vote is on the way.
@@ -47,6 +51,10 @@ pub struct Transactions {
     served: RwLock<BTreeMap<PartitionId, Arc<ServedPartition>>>,
     replicas: RwLock<Vec<Weak<HostedReplica>>>,
     nodes: RwLock<Vec<NodeId>>,
+    /// What had no room.
+    waiting: Mutex<VecDeque<(NodeId, Message<SqlWork>)>>,
+    /// The catalog that was given last.
+    last_catalog: Mutex<Option<Database>>,
     is_closed: AtomicBool,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
@@ -74,6 +82,8 @@ impl Transactions {
             served: RwLock::default(),
             replicas: RwLock::default(),
             nodes: RwLock::default(),
+            waiting: Mutex::default(),
+            last_catalog: Mutex::default(),
             is_closed: AtomicBool::new(false),
             threads: Mutex::default(),
         });
@@ -116,8 +126,9 @@ impl Transactions {
         *self.nodes.write() = nodes;
     }
 
-    /// Ends: no partition is served any more.
-    pub fn close(&self) {
+    /// Begins to end: no partition is served any more, and no session gets an answer. The replicas end afterwards, and then
+    /// [`Transactions::close`].
+    pub fn stop(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         for served in std::mem::take(&mut *self.served.write()).into_values() {
             served.end();
@@ -128,11 +139,20 @@ impl Transactions {
                 let _ = coordinated.partition_gone(partition);
             }
         }
+    }
+
+    /// Ends its threads. They may wait for answers of replicas, which have ended before.
+    pub fn close(&self) {
         for thread in self.threads.lock().drain(..) {
             // A panic there has told of itself.
             let _ = thread.join();
         }
         self.workers.close();
+    }
+
+    /// Whether this node has a replica whose definitions can be read.
+    pub fn has_catalog(&self) -> bool {
+        self.catalog().is_some()
     }
 
     /// What an operator sees of the partitions that are served here.
@@ -272,29 +292,103 @@ impl Transactions {
             Address::Coordinator(node) => node,
             Address::Partition(partition) => match self.directory.find(partition) {
                 Some(serves) => serves.node,
-                // It is lost.
-                None => return None,
+                None => {
+                    self.is_not_sent(&message, SendError::NotConnected);
+                    return None;
+                }
             },
         };
         if node == self.me {
             return Some(message);
         }
-        let class = match message.class() {
-            Class::Request => LinkClass::Work,
-            Class::Reserved => LinkClass::Protocol,
-        };
-        let to = message.to;
-        let packet = Packet::Transaction(Box::new(message));
-        let sent = self.sending.send(node, class, &packet, &[]);
-        if let (Err(_), Packet::Transaction(message), Address::Partition(partition)) = (sent, packet, to)
-            && class == LinkClass::Work
-            && let Some(coordinated) = self.coordinators.find(message.transaction)
-        {
-            // The request was not taken: its transaction cannot go on.
-            let messages = coordinated.partition_gone(partition);
-            self.deliver_all(messages);
+        match message.class() {
+            Class::Request => self.send_request(node, message),
+            Class::Reserved => self.send_reserved(node, message),
         }
         None
+    }
+
+    /// A message is lost. If it is a request, its transaction ends; all else is sent again, or its connection's end tells.
+    fn is_not_sent(&self, message: &Message<SqlWork>, error: SendError) {
+        if let Address::Partition(partition) = message.to
+            && message.class() == Class::Request
+            && let Some(coordinated) = self.coordinators.find(message.transaction)
+        {
+            let messages = coordinated.not_sent(partition, error);
+            self.deliver_all(messages);
+        }
+    }
+
+    /// Sends a request, on its session's thread. It waits for room.
+    fn send_request(&self, node: NodeId, message: Message<SqlWork>) {
+        let packet = Packet::Transaction(Box::new(message));
+        let began = Instant::now();
+        let error = loop {
+            match self.sending.send(node, LinkClass::Work, &packet, &[]) {
+                Ok(()) => return,
+                Err(SendError::Full) if began.elapsed() < ROOM_WITHIN && !self.is_closed() => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => break error,
+            }
+        };
+        if let Packet::Transaction(message) = packet {
+            self.is_not_sent(&message, error);
+        }
+    }
+
+    /// Sends what belongs to work that was admitted. What there is no room for waits: it is not sent again otherwise.
+    fn send_reserved(&self, node: NodeId, message: Message<SqlWork>) {
+        let mut waiting = self.waiting.lock();
+        let unsent = match waiting.iter().any(|(of, _)| *of == node) {
+            true => Some(message),
+            false => self.try_send(node, message),
+        };
+        waiting.extend(unsent.map(|message| (node, message)));
+    }
+
+    /// Gives the message back if there is no room for it. A reply that is too long becomes an error.
+    fn try_send(&self, node: NodeId, message: Message<SqlWork>) -> Option<Message<SqlWork>> {
+        // Rows do not take the room of votes and promises.
+        let class = match message.body {
+            Body::Reply { .. } | Body::Outcome(_) => LinkClass::Work,
+            _ => LinkClass::Protocol,
+        };
+        let packet = Packet::Transaction(Box::new(message));
+        let sent = self.sending.send(node, class, &packet, &[]);
+        let Packet::Transaction(mut message) = packet else { return None };
+        match sent {
+            // Both nodes are told of the end of their connection.
+            Ok(()) | Err(SendError::NotConnected | SendError::NotAMember) => None,
+            Err(SendError::Full) => Some(*message),
+            Err(SendError::TooLong) => {
+                let (Body::Reply { reply: Some(reply), .. } | Body::Outcome(Outcome::Answered(reply))) =
+                    &mut message.body
+                else {
+                    return None;
+                };
+                *reply = too_long_reply(reply);
+                let shorter = Packet::Transaction(message);
+                let _ = self.sending.send(node, LinkClass::Protocol, &shorter, &[]);
+                None
+            }
+        }
+    }
+
+    /// Sends what had no room before.
+    fn send_waiting(&self) {
+        let mut waiting = self.waiting.lock();
+        let mut full: Vec<NodeId> = Vec::new();
+        for (node, message) in std::mem::take(&mut *waiting) {
+            let unsent = match full.contains(&node) {
+                true => Some(message),
+                false => self.try_send(node, message),
+            };
+            if let Some(message) = unsent {
+                full.push(node);
+                waiting.push_back((node, message));
+            }
+        }
     }
 
     /// Takes a message that is for this node; another one is sent on.
@@ -309,16 +403,40 @@ impl Transactions {
             Address::Partition(partition) => match self.find_served(partition) {
                 Some(served) => served.receive(message),
                 None => {
-                    // From a session of this node it is sent on; one of another node's is not: the two could go on for ever.
-                    let is_mine = matches!(message.from, Sender::Coordinator(node) if node == self.me)
-                        || matches!(message.from, Sender::Partition(from, _) if self.find_served(from).is_some());
-                    if is_mine {
-                        let _ = self.send_away(message);
+                    // From a session or a partition of this node it is sent on; one of another node's is not: the two could go
+                    // on for ever.
+                    let is_mine = match message.from {
+                        Sender::Coordinator(node) => node == self.me,
+                        Sender::Partition(from, _) => self.find_served(from).is_some(),
+                    };
+                    let left = if is_mine { self.send_away(message) } else { Some(message) };
+                    if let Some(message) = left {
+                        self.refuse(partition, message);
                     }
                 }
             },
             Address::Coordinator(_) => {}
         }
+    }
+
+    /// Says that a partition is not served here to a coordinator that waits for an answer: there is no branch in the opening
+    /// that it believes in.
+    fn refuse(&self, partition: PartitionId, message: Message<SqlWork>) {
+        let Sender::Coordinator(node) = message.from else { return };
+        let (Body::Call { opening, .. }
+        | Body::Act(Act { opening, .. })
+        | Body::Prepare { opening, .. }
+        | Body::Confirm { opening, .. }) = message.body
+        else {
+            return;
+        };
+        let answer = Message {
+            from: Sender::Partition(partition, opening),
+            to: Address::Coordinator(node),
+            transaction: message.transaction,
+            body: Body::NoBranch,
+        };
+        self.deliver_all(vec![answer]);
     }
 
     /// Has a branch end what it runs.
@@ -334,6 +452,7 @@ impl Transactions {
     }
 
     fn tick(&self) {
+        self.send_waiting();
         let served: Vec<_> = self.served.read().values().cloned().collect();
         served.iter().for_each(ServedPartition::tick);
         let now = self.now();
@@ -386,8 +505,16 @@ impl Partitions for ClusterPartitions {
     }
 
     fn catalog(&self) -> Database {
+        let began = Instant::now();
         loop {
             if let Some(db) = self.0.catalog() {
+                *self.0.last_catalog.lock() = Some(db.clone());
+                return db;
+            }
+            // Statements then say that it is closed.
+            if (began.elapsed() >= CATALOG_WITHIN || self.0.is_closed())
+                && let Some(db) = self.0.last_catalog.lock().clone()
+            {
                 return db;
             }
             std::thread::sleep(TICK);
@@ -399,7 +526,7 @@ impl Partitions for ClusterPartitions {
     }
 }
 
-/// The number of this start of the node: one more than the last one, in a file.
+/// The number of this start of the node: above the last one, which is in a file, and not below the time in milliseconds.
 fn next_start(directory: &Path) -> io::Result<Start> {
     use std::io::Write;
     std::fs::create_dir_all(directory)?;
@@ -411,11 +538,14 @@ fn next_start(directory: &Path) -> io::Result<Start> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
+    // Also above that of a file that was lost, or put back.
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let next = u64::try_from(since.as_millis()).unwrap_or(0).max(last + 1);
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
-    writeln!(file, "{}", last + 1)?;
+    writeln!(file, "{next}")?;
     file.sync_all()?;
     std::fs::rename(&new, &path)?;
     std::fs::File::open(directory)?.sync_all()?;
-    Ok(Start(last + 1))
+    Ok(Start(next))
 }

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
 use super::work::{Answer, SqlWork};
+use crate::net::SendError;
 use crate::protocol::transactions::{
     Body, Coordinator, CoordinatorEffect, Message, Outcome, Pace, Running, Sender, Start, TransactionId,
 };
@@ -56,6 +57,8 @@ pub enum Ended {
     As(Outcome<SqlWork>),
     /// Its partition did not open it in this opening.
     NotOpened,
+    /// A request was not sent: the transaction has no effect.
+    NotSent(SendError),
 }
 
 impl Coordinators {
@@ -140,6 +143,16 @@ impl Coordinated {
         let mut progress = self.state.lock();
         if let Some(coordinator) = &mut progress.coordinator {
             coordinator.tick(now);
+        }
+        self.take_effects(&mut progress)
+    }
+
+    /// A request for a partition was not sent.
+    pub fn not_sent(&self, partition: PartitionId, error: SendError) -> Vec<Message<SqlWork>> {
+        let mut progress = self.state.lock();
+        progress.end(Ended::NotSent(error));
+        if let Some(coordinator) = &mut progress.coordinator {
+            coordinator.connection_ended(partition);
         }
         self.take_effects(&mut progress)
     }

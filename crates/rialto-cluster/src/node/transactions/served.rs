@@ -277,7 +277,7 @@ impl ServedPartition {
     ) {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
-        match db.commit_prepared_with(&rows::name(id), body) {
+        match retried(|| db.commit_prepared_with(&rows::name(id), body)) {
             Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
             Err(error) => self.commit_failed(id, &error),
         }
@@ -292,7 +292,7 @@ impl ServedPartition {
     ) {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
-        let placed = match db.abort_prepared_with(&rows::name(id), body) {
+        let placed = match retried(|| db.abort_prepared_with(&rows::name(id), body)) {
             Ok(((), ticket)) => Ok(ticket.lsn()),
             Err(Error::NoSuchPrepared { .. }) => self.write(rows),
             Err(error) => Err(error),
@@ -309,7 +309,7 @@ impl ServedPartition {
     /// Those of the database.
     pub fn write(&self, rows: &[RowChange<SqlWork>]) -> Result<Lsn> {
         let db = self.lead.database();
-        let written = db.submit_with(&of_the_system(), |tx| rows::apply(tx, &self.table, rows));
+        let written = retried(|| db.submit_with(&of_the_system(), |tx| rows::apply(tx, &self.table, rows)));
         written.map(|((), ticket)| ticket.lsn())
     }
 
@@ -318,4 +318,26 @@ impl ServedPartition {
             self.durable(id, step);
         }
     }
+}
+
+/// How often, and after which pauses, a commit of the system's is tried that must not fail.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Tries again while there is no room, or a lock is taken.
+fn retried<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match act() {
+            Err(
+                Error::LockTimeout { .. }
+                | Error::Deadlock { .. }
+                | Error::LogFull { .. }
+                | Error::MemoryLimit { .. }
+                | Error::TooManyTransactions { .. }
+                | Error::PreparedBusy { .. },
+            ) => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    act()
 }

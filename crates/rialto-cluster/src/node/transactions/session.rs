@@ -1,6 +1,6 @@
 //! [`SessionTransaction`]: a transaction over the cluster's partitions, as a SQL session has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,17 @@ use super::cluster::Transactions;
 use super::coordinators::{Cancelled, Coordinated, Ended};
 use super::directory::Serves;
 use super::work::{Action as SqlAction, Answer, SqlWork, What, level};
+use crate::net::SendError;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, Message, Outcome, Pace, Place, Plan, Sender, Tries,
+    Access, Action, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Place, Plan,
+    Sender, Tries,
 };
 
 /// How long a statement waits for a primary of its partition.
 const PRIMARY_WITHIN: Duration = Duration::from_secs(20);
+/// How often it then looks whether it was cancelled.
+const LOOK_FOR_PRIMARY: Duration = Duration::from_millis(50);
 /// The longest wait for a lock in a transaction that has branches in several partitions: two of them may wait for each other,
 /// and no partition sees both waits.
 const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(1000);
@@ -34,7 +38,8 @@ pub struct SessionTransaction {
     opening: SqlOpening,
     state: Option<Arc<Coordinated>>,
     branches: Arc<Mutex<Joined>>,
-    clears_cancellation: bool,
+    /// Branches that have not heard that a cancellation was taken back.
+    to_clear: BTreeSet<PartitionId>,
     /// What the branch of a statement that is alone in its transaction does when it has given its last row.
     then: Then,
     is_over: bool,
@@ -78,26 +83,25 @@ impl SessionTransaction {
             opening,
             state: None,
             branches: Arc::default(),
-            clears_cancellation: false,
+            to_clear: BTreeSet::new(),
             then: Then::Waits,
             is_over: false,
         }
     }
 
-    fn action(&mut self, what: What) -> SqlAction {
+    fn action(&mut self, partition: PartitionId, what: What) -> SqlAction {
         let opening = self.opening.clone();
-        SqlAction { opening, clears_cancellation: self.clears_cancellation, what }
+        SqlAction { opening, clears_cancellation: self.to_clear.remove(&partition), what }
     }
 
     /// Runs a statement that is alone in its transaction, as a call.
     fn call(&mut self, partition: PartitionId, request: Request) -> Reply {
         let mut newer_than = None;
-        let began = Instant::now();
         let writes = may_write(&request);
         loop {
-            let left = PRIMARY_WITHIN.saturating_sub(began.elapsed());
-            let Some(serves) = self.node.directory().wait(partition, newer_than, left) else {
-                return failed(no_primary(partition));
+            let serves = match self.find_primary(partition, newer_than) {
+                Ok(serves) => serves,
+                Err(error) => return failed(error),
             };
             let coordinated = self.node.coordinators().begin(Pace::Call);
             coordinated.state.lock().call = Some(partition);
@@ -107,14 +111,15 @@ impl SessionTransaction {
                 low: self.node.coordinators().low(),
                 request: None,
                 level: level(choices(&request).and_then(|choices| choices.durability)),
-                action: self.action(What::Request(request.clone())),
+                action: self.action(partition, What::Request(request.clone())),
             };
-            self.node.deliver(Message {
+            self.node.deliver_all(vec![Message {
                 from: Sender::Coordinator(self.node.me()),
                 to: Address::Partition(partition),
                 transaction: coordinated.id,
                 body,
-            });
+            }]);
+            self.cancel_if_asked(&coordinated);
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
             match ended {
@@ -123,9 +128,28 @@ impl SessionTransaction {
                     return self.run_and_commit(partition, request);
                 }
                 Ended::NotOpened => newer_than = Some(serves.opening),
+                Ended::NotSent(SendError::TooLong) => return failed(too_long()),
+                // Its connection is gone. It may be back with the same opening.
+                Ended::NotSent(_) => std::thread::sleep(Duration::from_millis(10)),
                 Ended::As(Outcome::Aborted) => return failed(retry("the partition has aborted it")),
                 Ended::As(_) if !writes => return failed(retry("its partition's primary has changed")),
                 Ended::As(_) => return failed(unknown()),
+            }
+        }
+    }
+
+    /// Where a partition is served. Waits for a primary, unless the statement is cancelled.
+    fn find_primary(&self, partition: PartitionId, newer_than: Option<Opening>) -> Result<Serves> {
+        let began = Instant::now();
+        loop {
+            if self.branches.lock().is_cancelled {
+                return Err(cancelled());
+            }
+            if let Some(serves) = self.node.directory().wait(partition, newer_than, LOOK_FOR_PRIMARY) {
+                return Ok(serves);
+            }
+            if began.elapsed() >= PRIMARY_WITHIN || self.node.is_closed() {
+                return Err(no_primary(partition));
             }
         }
     }
@@ -169,18 +193,17 @@ impl SessionTransaction {
         }
         let bounded = self.branches.lock().branches.len() > 1;
         let mut actions = Vec::with_capacity(count);
+        let mut is_shortened = false;
         for (partition, mut request) in requests {
-            let has_bound = bounded && bound_lock_wait(&mut request, self.then);
-            let _ = has_bound;
+            is_shortened |= bounded && bound_lock_wait(&mut request, self.then);
             let what = What::Request(request);
-            actions.push(Action { partition, action: self.action(what), place: Place::Open });
+            actions.push(Action { partition, action: self.action(partition, what), place: Place::Open });
         }
-        self.clears_cancellation = false;
         match self.act(actions) {
             Ok(replies) => {
                 let mut by_partition: BTreeMap<PartitionId, Answer> = replies.into_iter().collect();
                 let reply = |partition: &PartitionId| match by_partition.remove(partition) {
-                    Some(Answer::Reply(reply)) if bounded => victim(*reply),
+                    Some(Answer::Reply(reply)) if is_shortened => victim(*reply),
                     Some(Answer::Reply(reply)) => *reply,
                     _ => failed(retry("a reply is missing")),
                 };
@@ -199,8 +222,7 @@ impl SessionTransaction {
             if self.branches.lock().branches.contains_key(partition) {
                 continue;
             }
-            let serves = self.node.directory().wait(*partition, None, PRIMARY_WITHIN);
-            let serves = serves.ok_or_else(|| no_primary(*partition))?;
+            let serves = self.find_primary(*partition, None)?;
             // It writes once it has: the replies say so.
             let of = BranchRef { partition: *partition, opening: serves.opening, access: Access::Reads };
             match self.state.clone() {
@@ -260,10 +282,14 @@ impl SessionTransaction {
             if let Some(replies) = progress.replies.take() {
                 return Ok(replies);
             }
-            if progress.ended.is_some() {
+            if let Some(ended) = &progress.ended {
+                let is_too_long = matches!(ended, Ended::NotSent(SendError::TooLong));
                 drop(progress);
                 self.is_over = true;
-                return Err(retry("a partition's primary has changed, or a branch had to be ended"));
+                return Err(match is_too_long {
+                    true => too_long(),
+                    false => retry("a partition's primary has changed, or a branch had to be ended"),
+                });
             }
             coordinated.changed.wait(&mut progress);
         }
@@ -299,7 +325,7 @@ impl SessionTransaction {
         self.is_over = true;
         match ended {
             Ended::As(Outcome::Answered(_)) => Ok(()),
-            Ended::As(Outcome::Aborted) | Ended::NotOpened => {
+            Ended::As(Outcome::Aborted) | Ended::NotOpened | Ended::NotSent(_) => {
                 Err(retry("a partition's primary has changed, or a partition has refused it"))
             }
             Ended::As(Outcome::Unknown | Outcome::TooOld) => Err(unknown()),
@@ -359,8 +385,9 @@ impl Branches for SessionTransaction {
     }
 
     fn clear_cancellation(&mut self) {
-        self.branches.lock().is_cancelled = false;
-        self.clears_cancellation = true;
+        let mut joined = self.branches.lock();
+        joined.is_cancelled = false;
+        self.to_clear = joined.branches.keys().copied().collect();
     }
 
     fn settle(&mut self, choices: &Choices) -> Result<()> {
@@ -371,7 +398,7 @@ impl Branches for SessionTransaction {
         let what = What::Settle(level(choices.durability));
         let actions = partitions.into_iter().map(|partition| Action {
             partition,
-            action: self.action(what.clone()),
+            action: self.action(partition, what.clone()),
             place: Place::Open,
         });
         let actions = actions.collect();
@@ -462,7 +489,7 @@ fn told(sqlstate: &str, message: String, hint: &str, cause: Cause) -> SqlError {
         sqlstate: sqlstate.to_owned(),
         message,
         detail: None,
-        hint: Some(hint.to_owned()),
+        hint: (!hint.is_empty()).then(|| hint.to_owned()),
         position: None,
         table: None,
         column: None,
@@ -471,6 +498,15 @@ fn told(sqlstate: &str, message: String, hint: &str, cause: Cause) -> SqlError {
         row: None,
         cause,
     })
+}
+
+fn cancelled() -> SqlError {
+    told("57014", "canceling statement due to user request".to_owned(), "", Cause::None)
+}
+
+fn too_long() -> SqlError {
+    let message = "the statement with its arguments, or a row, is too long for a message between nodes";
+    told("54000", message.to_owned(), "A message has at most 4 MiB.", Cause::None)
 }
 
 fn no_primary(partition: PartitionId) -> SqlError {

@@ -1,6 +1,7 @@
 //! [`SqlWork`]: what actions and replies of transactions are.
 
-use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request};
+use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request, Told};
+use rialto_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use crate::node::replica;
@@ -45,6 +46,15 @@ pub enum Answer {
     /// The result is larger than a call can give. It has no effect: the statement is to be run as a transaction of several
     /// actions.
     TooLarge,
+}
+
+/// The error in place of a reply that is too long for a message.
+pub fn too_long_reply(reply: &Answer) -> Answer {
+    let has_written = matches!(reply, Answer::Reply(reply) if reply.has_written);
+    let limit =
+        SqlError::new(SqlState::LimitExceeded, "a row of the result is too long for a message between nodes");
+    let answer = Err(Told::from(&limit.hint("A message has at most 4 MiB.")));
+    Answer::Reply(Box::new(Reply { answer, has_written }))
 }
 
 /// The level that a session asks for; without one, the cluster's default.

@@ -11,10 +11,19 @@ const IDLE_MAX: usize = 256;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The threads that wait for work; none once this is closed.
+type Idle = Option<Vec<Sender<Job>>>;
+
 /// Threads for work that may block. Each job has one for itself; a thread that has ended its job stays for the next one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Workers {
-    idle: Arc<Mutex<Vec<Sender<Job>>>>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+impl Default for Workers {
+    fn default() -> Workers {
+        Workers { idle: Arc::new(Mutex::new(Some(Vec::new()))) }
+    }
 }
 
 impl Workers {
@@ -24,7 +33,7 @@ impl Workers {
     /// If no thread can start. The job is dropped.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut job: Job = Box::new(job);
-        let idle = self.idle.lock().pop();
+        let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(worker) = idle {
             match worker.send(job) {
                 Ok(()) => return Ok(()),
@@ -36,12 +45,9 @@ impl Workers {
         let serve = move || {
             job();
             loop {
-                {
-                    let mut idle = idle.lock();
-                    if idle.len() >= IDLE_MAX {
-                        return;
-                    }
-                    idle.push(sender.clone());
+                match &mut *idle.lock() {
+                    Some(idle) if idle.len() < IDLE_MAX => idle.push(sender.clone()),
+                    _ => return,
                 }
                 match jobs.recv() {
                     Ok(job) => job(),
@@ -58,7 +64,8 @@ impl Workers {
 
     /// Has the idle threads end.
     pub fn close(&self) {
-        for worker in self.idle.lock().drain(..) {
+        for worker in self.idle.lock().take().into_iter().flatten() {
+            // It finds that there is nothing more to wait for.
             let _ = worker.send(Box::new(|| {}));
         }
     }

@@ -219,7 +219,8 @@ impl<W: Work> Participant<W> {
         }
     }
 
-    /// All that a commit needs is reserved, or there is no room for it: then it aborts, while it may.
+    /// All that a commit needs is reserved, or there is no room for it: then it aborts, while it may. Also if *Prepared* could
+    /// not be written, or a commit has failed without an effect.
     pub fn reserved(&mut self, id: TransactionId, has_room: bool, now: Duration) {
         let partition = self.id;
         let Some(branch) = self.branches.get_mut(&id) else { return };
@@ -258,6 +259,18 @@ impl<W: Work> Participant<W> {
             (State::ReservingDecision { .. }, false) => {
                 self.abort(id, now);
                 self.answer(id, Body::Outcome(Outcome::Aborted));
+            }
+            // Its commit has failed, and has no effect: it cannot commit any more.
+            (State::Deciding { branches, verdict }, false) => {
+                self.branches.get_mut(&id).expect("it is here").state = State::Deciding { branches, verdict };
+                self.abort(id, now);
+                self.answer(id, Body::Outcome(Outcome::Aborted));
+            }
+            // *Prepared* could not be written. It may be there all the same: its row goes.
+            (State::Preparing { branches, rides }, false) => {
+                self.branches.get_mut(&id).expect("it is here").state = State::Preparing { branches, rides };
+                self.abort(id, now);
+                self.refuse(id);
             }
             (state, _) => branch.state = state,
         }

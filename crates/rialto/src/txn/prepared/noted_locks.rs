@@ -93,6 +93,21 @@ impl NotedLocks {
         }
     }
 
+    /// The notes without those on other indexes than these.
+    pub fn on_indexes(&self, has: impl Fn(IndexId) -> bool) -> NotedLocks {
+        let mut kept = NotedLocks { is_too_long: self.is_too_long, ..NotedLocks::default() };
+        for lock in noted(&self.bytes) {
+            match lock.expect("notes of this process are read back") {
+                NotedLock::Table(table) => kept.table(table),
+                NotedLock::Key(index, key) if has(index) => kept.key(index, key),
+                NotedLock::Row(index, key) if has(index) => kept.row(index, key),
+                NotedLock::Range(index, lower, upper) if has(index) => kept.range(index, (lower, upper)),
+                NotedLock::Key(..) | NotedLock::Row(..) | NotedLock::Range(..) => {}
+            }
+        }
+        kept
+    }
+
     /// The notes; `None` if there were too many.
     pub fn bytes(&self) -> Option<&[u8]> {
         (!self.is_too_long).then_some(&*self.bytes)

@@ -27,7 +27,7 @@ impl Transaction<'static> {
     /// [`Database::prepared`](crate::Database::prepared).
     ///
     /// The transaction has to begin with [`TxOptions::may_prepare`]. It may read, write rows, and change definitions, but not
-    /// load rows in bulk. One that has changed definitions keeps those of others waiting until it is decided. A prepared transaction counts as an open one ([`Options::transactions_max`](crate::Options::transactions_max)),
+    /// be read only. One that has changed definitions keeps those of others waiting until it is decided. A prepared transaction counts as an open one ([`Options::transactions_max`](crate::Options::transactions_max)),
     /// and keeps room in the log for its commit.
     ///
     /// This is one branch's part in a two-phase commit; the decision, and that all branches hear the same, is the
@@ -174,13 +174,11 @@ impl Context {
             let reason = format!("a note of {} bytes, expected at most {NOTE_BYTES_MAX}", note.len());
             return Err(Error::BadDefinition { name: name.to_owned(), reason });
         }
-        let refused = match (&self.noted_locks, &self.ddl) {
-            (None, _) => "that has not begun with TxOptions::may_prepare",
-            // Their file would be named by the record alone, and no checkpoint looks there.
-            (_, Some(ddl)) if !ddl.loads().is_empty() => "that has loaded rows in bulk",
-            (Some(_), _) => return Ok(()),
-        };
-        Err(Error::Unsupported { what: format!("preparing a transaction {refused}") })
+        if self.noted_locks.is_some() {
+            return Ok(());
+        }
+        let what = "preparing a transaction that has not begun with TxOptions::may_prepare".to_owned();
+        Err(Error::Unsupported { what })
     }
 
     /// The record of the transaction as it is now.
@@ -188,6 +186,15 @@ impl Context {
         // It has a packet from now on, also if it has only read.
         self.check_write()?;
         let limit = super::noted_locks::NOTES_BYTES_MAX;
+        if self.ddl.is_some()
+            && let Some(noted) = self.noted_locks.take()
+        {
+            // Indexes that only this transaction sees, or that it has taken back, are no others' to lock. Their numbers may be
+            // given to others later.
+            let catalog = &self.core.storage.catalog;
+            let kept = noted.on_indexes(|index| catalog.index_by_id(index).is_some());
+            self.noted_locks = Some(Box::new(kept));
+        }
         let locks = self.noted_locks.as_ref().and_then(|noted| noted.bytes());
         let locks = locks.ok_or(Error::WriteSetTooLarge { length: limit + 1, limit })?;
         let durability = self.choices.durability;
