@@ -9,8 +9,18 @@
 //! - [`net`]: the connections between nodes.
 //! - [`node`]: replicas over the kernel's databases, transactions over partitions, and the process that keeps them.
 //!
-//! `rialto cluster` of the crate `rialto-cli` runs nodes. Not built: joining and leaving of nodes, the backup of a whole
-//! cluster, requests that are run at most once, and procedures over partitions.
+//! `rialto cluster` of the crate `rialto-cli` runs nodes. SQL clients enter there: its server gives each client a session of
+//! `rialto-sql` over [`Transactions::partitions`](node::Transactions::partitions), and the statements of that session come to
+//! [`node`] as requests to branches.
+//!
+//! The invariants have numbers. C1 to C7, of one partition's replicas, are in [`protocol::replication`]; C8 to C13, of
+//! transactions over several partitions, are in [`protocol::transactions`]. What else a module keeps, it says at its top.
+//!
+//! Reading order: [`protocol::replication`], [`control`], [`node`] (without its transactions), [`net`], then
+//! [`protocol::transactions`] and the transactions of [`node`].
+//!
+//! Not built: adding, draining and replacing nodes; the backup of a whole cluster; requests of clients that run at most
+//! once; procedures over partitions; an operator's decision on a transaction in doubt; the balancing of primaries.
 
 pub mod control;
 pub mod net;

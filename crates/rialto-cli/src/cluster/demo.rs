@@ -258,8 +258,8 @@ impl Demo<'_> {
         while let Some((name, status)) = self.one_that_ended() {
             match name.as_str() {
                 "etcd" => tell(format_args!(
-                    "etcd has ended ({status}), and is not started again: nodes go on serving, but no other replica can \
-                     lead. Its output is in {}",
+                    "etcd has ended ({status}), and is not started again: a partition serves as long as all its replicas in \
+                     sync are alive. Its output is in {}",
                     self.log_of(&name).display()
                 )),
                 _ => tell(format_args!(

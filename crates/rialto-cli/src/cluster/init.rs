@@ -35,8 +35,8 @@ pub struct InitArgs {
     /// The directory in which each node gets one of its own, by its name; that is then moved to the node's machine
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// A node: its name, where other nodes reach it, and where clients reach it; once for each node, in the order of the
-    /// ring in which each node's standbys lie on the nodes that follow
+    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it; once
+    /// for each node, in the order of the ring in which each node's standbys lie on the nodes that follow
     #[arg(long = "node", value_name = "NAME=HOST:PORT,sql=HOST:PORT", required = true)]
     nodes: Vec<NodeSpec>,
     /// The number of partitions, which never changes [default: 4 for each node]
@@ -157,6 +157,14 @@ pub fn make(plan: &Plan, store: &dyn ControlStore) -> Result<Made, Failed> {
             "--links plain-on-loopback: {} is no loopback address; available: --links tls, or plain-anywhere for a network \
              that no other machine is in",
             node.address
+        )));
+    }
+    // Such a node would not start: its server refuses the address.
+    if let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.sql)) {
+        return Err(Failed::usage(format_args!(
+            "sql={}: {} is to take clients there, and that is no loopback address. Clients have no users and no TLS yet, so a \
+             node takes them only from its own machine: give sql=127.0.0.1:PORT; a client elsewhere needs a tunnel or a proxy",
+            node.sql, node.name
         )));
     }
     let mut made = Made::Before;
@@ -333,6 +341,20 @@ mod tests {
         plan.nodes[1].address = "10.0.0.1:7000".to_owned();
         assert_eq!(make(&plan, &store).unwrap_err().code, 2);
         plan.links = Links::PlainAnywhere;
+        assert_eq!(make(&plan, &store).unwrap(), Made::Now);
+    }
+
+    #[test]
+    fn clients_are_taken_at_loopback_addresses_only() {
+        let (store, directory) = (MemoryStore::new(), Directory::new("clients"));
+        let mut plan = plan(&directory.0, Links::Tls);
+        for sql in ["10.0.0.1:5432", "0.0.0.0:5432", "db.example:5432"] {
+            plan.nodes[1].sql = sql.to_owned();
+            let refused = make(&plan, &store).unwrap_err();
+            assert!(refused.code == 2 && refused.text.contains("no users and no TLS"), "{}", refused.text);
+            assert!(!directory.0.exists(), "{sql} has left something");
+        }
+        plan.nodes[1].sql = "[::1]:5432".to_owned();
         assert_eq!(make(&plan, &store).unwrap(), Made::Now);
     }
 

@@ -93,8 +93,8 @@ fn in_words(view: &View) -> String {
         None => text += "the control store answers\n",
         Some(why) => {
             text += &format!(
-                "the control store does not answer: {why}\n  Nodes that are up go on serving. Until it answers, no other \
-                 replica can lead, and no replica can come back in sync.\n"
+                "the control store does not answer: {why}\n  A partition serves as long as all its replicas in sync are \
+                 alive. If one fails, the partition stops until the control store answers.\n"
             );
         }
     }

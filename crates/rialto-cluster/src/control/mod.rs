@@ -1,5 +1,5 @@
 //! The *control store*: a small store of keys and values that all nodes see, with compare-and-swap. It keeps the
-//! configurations of partitions. No transaction waits for it.
+//! configurations of partitions, what was chosen for the cluster, and its nodes. No transaction waits for it.
 //!
 //! Invariants:
 //! 1. **Linearizable.** Reads and swaps of all clients are as if one came after the other.
@@ -8,7 +8,7 @@
 //!    identity and the revision are compared in the same step. A read gives the identity of the same moment.
 //! 3. **No false refusal.** [`ControlError::Refused`] means that nothing was changed, and will not be. After a swap was
 //!    sent, an error is [`ControlError::Unavailable`].
-//! 4. **Bounded.** A key, a value, and each answer on the wire have a greatest length; each call has an end.
+//! 4. **Bounded.** A key, a value, and each answer on the wire have a greatest length; each call returns within a bound.
 //!
 //! - [`ControlStore`] is the seam: what the rest of the cluster knows of it. No key is ever deleted.
 //! - [`MemoryStore`] is for tests: it has the faults that a test chooses.

@@ -1,4 +1,19 @@
-//! A node: a process that keeps replicas of partitions, and takes clients.
+//! A node: a process that keeps replicas of partitions, and runs the transactions of SQL sessions over them.
+//!
+//! - [`Node`] (`running`): the process. It reads what the control store has, opens a replica for each partition that has one
+//!   here, and hands each packet that comes to the replica, the transfer or the transaction that it is for.
+//! - `facts`: the cluster and its nodes, as the control store has them; [`init`] makes them.
+//! - `replica`: a replica: the state machine of [`replication`](crate::protocol::replication) over a kernel's database.
+//! - `transactions`: transactions over partitions: the state machines of
+//!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
+//! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
+//! - `admin`: what an operator on the same machine asks a node for.
+//! - `clock`, `random`: the node's clock, and numbers that no other process draws.
+//!
+//! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
+//!
+//! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
+//! `transactions/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
 mod clock;

@@ -2,7 +2,7 @@
 //!
 //! The log knows nothing of tables. A *packet* is the bytes of one transaction, with a kind; its *place* ([`Lsn`]) is
 //! its number in the log order. A commit may be durable at one of two levels ([`Durability`]): at *level 1* its packet
-//! is in memory that outlives the process, at *level 3* it is on disk. (Level 2 is not built.) The way of a packet
+//! is in memory that outlives the process, at *level 3* it is on disk. (Level 2 is a cluster's.) The way of a packet
 //! (*leave*: no thread waits for it, and the log server writes it):
 //!
 //! ```text

@@ -7,14 +7,18 @@
 //! - `store_requests`: requests to the control store, on a thread of their own.
 //! - `saved_file`: the replica's own file.
 //!
+//! The *ring* of a database is the memory that has the end of its log; it outlives the process. Its *life* is a random
+//! number, which is drawn when the ring is made: an opening that finds the ring of the process before it has the same life,
+//! and has lost nothing; after a restart of the machine, or with a new copy, the life is another one.
+//!
 //! Invariants, beside those of the state machine:
 //!
-//! 1. **Effects in order.** They are carried out in the order in which the state machine gives them. If its file cannot be
-//!    written, the replica stops.
-//! 2. **Answered after the check (C1).** What ran is answered only after [`Lead::answer`] has asked the state machine,
-//!    which is after it ran.
-//! 3. **One life.** The state machine has the life of the database's ring. If the ring turns out to be another one (after a new
-//!    copy), a new state machine begins, as in a new process.
+//! 1. **Effects in order.** They are carried out in the order in which the state machine gives them. If the replica's own
+//!    file cannot be written, the replica stops.
+//! 2. **Answered after the check (C1).** After a transaction has run, and before its client is answered, [`Lead::answer`]
+//!    asks the state machine whether this replica may still answer.
+//! 3. **The ring's life.** Each opening of the database tells the state machine the life that it has found. Without a
+//!    database the state machine has a newly drawn life, and so is in sync in no configuration.
 //! 4. **No fork by an accident of the directory.** A database is made only for the recorded primary of a partition's first
 //!    configuration, under which nothing was ever answered. Every other replica without a database takes a copy.
 

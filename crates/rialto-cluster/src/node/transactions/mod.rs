@@ -12,12 +12,13 @@
 //!
 //! Invariants, beside those of the state machines:
 //!
-//! 1. **No step of a deposed primary (C1).** A step is told to the state machine only after [`Lead::answer`] has said that it
-//!    may be answered, asked for after it was done.
+//! 1. **No step of a deposed primary (C1).** A step is first carried out; then [`Lead::answer`] is asked; only if it agrees
+//!    does the state machine learn of the step.
 //! 2. **Nothing is served before it is safe.** A partition is served once its whole log is on its disk and in the memory of
 //!    each replica in sync, and its prepared branches have their locks again.
-//! 3. **Prepared by its name.** A branch that is prepared has the transaction's name in the kernel, and its row of the protocol is
-//!    the kernel's note. So both are there, or neither.
+//! 3. **Prepared by its name.** The kernel keeps a prepared transaction under a name, with a note. The name of a prepared
+//!    branch is its transaction's identifier, and the note is the branch's row of the protocol. So the kernel has the
+//!    prepared branch and its row, or neither of them.
 //!
 //! [`Lead::answer`]: super::Lead::answer
 

@@ -26,6 +26,7 @@
 //!   later primary is told so. A replica without a whole database, or that is no member, promises nothing and leads nothing.
 //! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
 //!   starts over, unless it is in sync: no answer is cut off.
+//! - **C6** is not built: a comparison of the standbys' tables with the primary's, by checksums.
 //! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
 //!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!
@@ -39,9 +40,9 @@
 //! | [`Effect::RedoUpTo`] | `Follower::redo_up_to` |
 //! | [`Effect::SyncDisk`] | `Follower::sync`; at a primary a flush of its log; then [`Event::LogMoved`] |
 //! | [`Effect::Lead`] | `Follower::lead`; then a first block that says the epoch, and [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
-//! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open`, [`Event::Opened`] |
+//! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open_redoing_up_to`, [`Event::Opened`] |
 //! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
-//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
+//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
 //! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. [`Event::StoreChanged`] comes from its watch |
 //!
 //! The log of a step is None from [`Effect::Follow`] or [`Effect::StartOver`] until the database is open again, and while a
@@ -50,8 +51,8 @@
 //! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
 //! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
 //!
-//! `Follower::open` redoes all of the log that it finds, whatever the bound was. After an opening a standby's tables may thus have what
-//! other replicas in sync lack (C5), until these have it, too; no reader may see it before.
+//! An opening redoes nothing beyond the checkpoint that it begins with: a driver opens with the least bound
+//! (`Follower::open_redoing_up_to`), since other replicas in sync may lack the rest (C5). `RedoUpTo` raises the bound.
 //!
 //! The simulation is in `tests/replication/`.
 

@@ -1,5 +1,5 @@
 //! The decisions that a partition remembers for others (C10), and what it does for transactions whose decision it has
-//! lost by force (hole 14).
+//! lost by force.
 //!
 //! Invariants kept here: a decision is told only when its row is durable at its transaction's level. It is forgotten
 //! only when each branch that had prepared has confirmed that its own commit is durable, and told to be forgotten only

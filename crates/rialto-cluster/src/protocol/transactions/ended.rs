@@ -1,5 +1,4 @@
-//! Which transactions have ended in a partition, so that a duplicate of a message opens none of them again (C10, hole
-//! 20).
+//! Which transactions have ended in a partition, so that a duplicate of a message opens none of them again (C10).
 //!
 //! Four facts together need little memory and lose nothing:
 //!

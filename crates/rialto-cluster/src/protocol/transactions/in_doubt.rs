@@ -1,8 +1,8 @@
 //! What partitions say to each other about a transaction: decisions, confirmations, and questions (C10).
 //!
-//! Invariants kept here: a branch confirms only what is durable (hole 6). The deciding partition says "abort" only of a
-//! transaction that cannot commit any more: it has aborted its own branch before, or makes sure that none is opened
-//! (hole 7). A partition says nothing about a branch of a later opening: its primary has been deposed, and does not
+//! Invariants kept here: a branch confirms only what is durable. The deciding partition says "abort" only of a
+//! transaction that cannot commit any more: it has aborted its own branch before, or makes sure that none is opened.
+//! A partition says nothing about a branch of a later opening: its primary has been deposed, and does not
 //! know.
 //!
 //! After a forced loss in the deciding partition a branch may hear of two decisions: one that was made before the loss

@@ -1,4 +1,4 @@
-//! Transactions over several partitions, and requests that run at most once: C8 to C13 of the cluster's design.
+//! Transactions over several partitions, and requests that run at most once (the invariants C8 to C13 below).
 //!
 //! A transaction has a *coordinator* (on the node that its client talks to), and a *branch* in each of its partitions.
 //! One of these partitions is the *deciding* one, fixed before anything is sent; the commit of its branch is the
@@ -23,19 +23,25 @@
 //! round (*Prepare* beside *Confirm*). One that has stayed in one partition is decided by one message, at whichever
 //! level.
 //!
-//! Invariants kept here:
+//! # Invariants
 //!
-//! - **Atomic**: all branches end as the deciding one. It says "commit" only when its own commit is durable at the
-//!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`).
-//! - **Durable**: a vote stands for a *Prepared* that is durable at the level and has room to commit; levels are at
-//!   least 2 ([`Level::over_partitions`]), for what was read, too (`participant`).
-//! - **Once**: a message that comes twice, late, or under another opening has no second effect (`ended`); a request
-//!   that comes again is answered from its row, or waits for the one that runs (`answers`, `participant`).
-//! - **Remembered as long as needed**: what must outlive an opening is a row ([`RowChange`]). A decision is forgotten
-//!   when all branches have confirmed it, and what a branch knows of it afterwards (`decider`).
-//! - **Bounded**: queues (`queue`), waits and memory. A branch that is not prepared does not outlive its
-//!   coordinator's connection, or the heartbeat that says that it does not run. A transaction that its client keeps open
-//!   keeps partitions from forgetting no other one (`running`, `ended`).
+//! - **C8 A vote can be kept.** A branch that may write votes only after its commit has room and its *Prepared* is durable
+//!   at the transaction's level (`participant`). What must outlive an opening is a row ([`RowChange`]): prepared branches,
+//!   decisions that are not confirmed, and the answers of requests. So copies, checkpoints and failovers keep them.
+//! - **C9 Reads are confirmed.** After the last action of any branch, each branch that only reads confirms, under its
+//!   opening, that it still holds its locks (`coordinator`).
+//! - **C10 One decision.** All branches end as the deciding one. It says "commit" only when its own commit is durable at the
+//!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`). A decision is forgotten when all
+//!   branches have confirmed that theirs is durable (`decider`). A message that comes twice, late, or under another
+//!   opening has no second effect (`ended`). After a forced loss nothing is presumed: the branches are asked, and then an
+//!   operator (`decider`).
+//! - **C11 At least level 2.** A transaction over several partitions, and what it has read in each, are durable at level 2
+//!   at least before it is decided ([`Level::over_partitions`], `participant`).
+//! - **C12 At most once.** A request that comes again is answered from its row, or waits for the one that runs
+//!   (`answers`, `participant`).
+//! - **C13 Nothing waits for ever.** Queues (`queue`), waits and memory have bounds. A branch that is not prepared does not
+//!   outlive its coordinator's connection, or the heartbeat that says that it does not run. A transaction that its client
+//!   keeps open keeps partitions from forgetting no other one (`running`, `ended`).
 //!
 //! All of this is state machines: [`Coordinator`] and [`Participant`] take messages, results and the time, and give
 //! effects. How a driver maps the effects of a participant to the kernel:

@@ -1,4 +1,4 @@
-//! The queue of messages that wait for a connection (C13, hole 15).
+//! The queue of messages that wait for a connection (C13): a vote never waits behind requests for room.
 //!
 //! Invariants kept here: a sender never blocks; a request finds room or is refused at once, before it holds anything;
 //! a message of the protocol is never refused, and never waits behind a request. The room for the latter has a bound,

@@ -1,5 +1,5 @@
 //! What a branch, or a decision, leaves in its partition as rows of the system: copies, checkpoints, standbys and
-//! failovers have them, because they are rows (C8, hole 9).
+//! failovers have them, because they are rows (C8).
 
 use std::fmt::Debug;
 use std::sync::Arc;

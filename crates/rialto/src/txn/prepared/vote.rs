@@ -34,22 +34,31 @@ impl Transaction<'static> {
     /// caller's matter.
     ///
     /// ```
-    /// use rialto::{Database, Result, Table, TxOptions};
+    /// use rialto::{Database, Error, Result, Table, TxOptions};
     ///
     /// /// Takes an amount from an account in one database, and puts it into one in another database.
     /// fn transfer(from: (&Database, &Table), to: (&Database, &Table), account: i32, amount: i64) -> Result<()> {
     ///     let may_prepare = TxOptions { may_prepare: true, ..TxOptions::default() };
-    ///     for ((db, table), amount) in [(from, -amount), (to, amount)] {
+    ///     let vote = |(db, table): (&Database, &Table), amount: i64| -> Result<()> {
     ///         let mut branch = db.begin_with(&may_prepare)?;
     ///         branch.modify(table, account, |row| row.add(1, amount).map(drop))?;
-    ///         // If one of them fails, the other one is to be aborted: `Database::abort_prepared`.
-    ///         branch.prepare("transfer 17", b"coordinator 1")?;
+    ///         branch.prepare("transfer 17", b"coordinator 1")
+    ///     };
+    ///     let voted = vote(from, -amount).and_then(|()| vote(to, amount));
+    ///     // If both have voted, the coordinator writes down here that it commits.
+    ///     for (db, _) in [from, to] {
+    ///         let decided = match voted {
+    ///             Ok(()) => db.commit_prepared("transfer 17"),
+    ///             Err(_) => db.abort_prepared("transfer 17"),
+    ///         };
+    ///         match decided {
+    ///             Ok(ticket) => ticket.wait()?,
+    ///             // This branch has not voted: it was rolled back.
+    ///             Err(Error::NoSuchPrepared { .. }) if voted.is_err() => {}
+    ///             Err(error) => return Err(error),
+    ///         }
     ///     }
-    ///     // Both have voted. Here the coordinator writes its decision down.
-    ///     for db in [from.0, to.0] {
-    ///         db.commit_prepared("transfer 17")?.wait()?;
-    ///     }
-    ///     Ok(())
+    ///     voted
     /// }
     /// ```
     ///
