@@ -221,7 +221,7 @@ fn online(
     let incremental = if args.incremental { " INCREMENTAL" } else { "" };
     let path = path.replace('\'', "''");
     let statement = format!("BACKUP{incremental} TO '{path}'");
-    let session = connect().map_err(Failure::from).and_then(Session::begin);
+    let session = connect().map_err(Failure::from).and_then(|stream| Session::begin(stream, "rialto backup"));
     let done = session.and_then(|session| {
         let key = session.key().to_owned();
         interrupts.ask("interrupted: the server is asked to give the backup up", move || {

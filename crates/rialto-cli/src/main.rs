@@ -53,7 +53,7 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a workload, measure it, and verify its data
-    Bench(Box<bench::BenchArgs>),
+    Bench(Box<bench::BenchCommand>),
     /// Run the papers' experiments: tables, pictures, and the papers' figures beside Rialto's
     Figures(figures::FiguresArgs),
     /// Serve a database to PostgreSQL clients
@@ -73,18 +73,17 @@ enum Command {
     Cluster(cluster::ClusterArgs),
 }
 
-fn run_bench(args: &bench::BenchArgs) -> ExitCode {
+fn run_bench(command: &bench::BenchCommand) -> ExitCode {
     let interrupts = match Interrupts::end(|| "interrupted".to_owned()) {
         Ok(interrupts) => interrupts,
         Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
     };
-    // A prompt and a run in virtual time have nothing to clean up.
-    if !args.interactive && args.regime().is_none() {
+    if command.is_cleaned_up() {
         interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
     }
-    match bench::run(args, &mut Results::new()) {
+    match bench::run_command(command, &mut Results::new()) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail("the data is inconsistent; the table says how", 1),
+        Ok(false) => fail("the data is inconsistent or lost; the table says how", 1),
         Err(error) => fail(&error, error.exit_code()),
     }
 }
@@ -106,7 +105,7 @@ fn main() -> ExitCode {
         tell(format_args!("warning: the program takes some 15 MB more than it needs: {error}"));
     }
     match Program::parse().command {
-        Command::Bench(args) => run_bench(&args),
+        Command::Bench(command) => run_bench(&command),
         Command::Figures(args) => run_figures(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => offline::run_check(&args),

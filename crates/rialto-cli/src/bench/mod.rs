@@ -3,9 +3,11 @@
 //! - [`args`]: the command line, and what does not go together;
 //! - [`session`]: a run of a workload on tables; [`commit`]: of bare commit sequences;
 //! - [`versus`]: a run against another, in pairs;
+//! - [`cluster`]: a run against the nodes of a cluster, over the network;
 //! - [`interactive`]: the prompt for people.
 
 pub mod args;
+mod cluster;
 mod commit;
 mod interactive;
 mod session;
@@ -13,6 +15,7 @@ mod versus;
 
 use std::io::Write;
 
+use clap::{Args, Subcommand};
 use rialto::Database;
 use rialto_measure::RunError;
 use rialto_workloads::card::{self, Card, CardServers};
@@ -20,16 +23,56 @@ use rialto_workloads::tatp::{self, Tatp};
 use rialto_workloads::tpcb::{self, Tpcb};
 use rialto_workloads::tpcc::Tpcc;
 
-pub use self::args::BenchArgs;
-use self::args::WorkloadName;
+use self::args::{BenchArgs, WorkloadName};
+use self::cluster::ClusterBenchArgs;
 use self::session::run_on_tables;
+
+/// The command line of `rialto bench`: a workload on a database in this process, or on a cluster.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
+pub struct BenchCommand {
+    #[command(subcommand)]
+    cluster: Option<OverNetwork>,
+    #[command(flatten)]
+    here: Option<BenchArgs>,
+}
+
+/// Workloads on databases of other processes.
+#[derive(Debug, Subcommand)]
+enum OverNetwork {
+    Cluster(ClusterBenchArgs),
+}
+
+impl BenchCommand {
+    /// Whether an interrupt asks the run to end, so that it cleans up. A prompt and a run in virtual time have nothing to
+    /// clean up.
+    pub fn is_cleaned_up(&self) -> bool {
+        self.here.as_ref().is_none_or(|args| !args.interactive && args.regime().is_none())
+    }
+}
+
+/// Runs a command line, as [`run`] does.
+///
+/// # Errors
+/// [`RunError`], each with its exit code.
+pub fn run_command(command: &BenchCommand, out: &mut dyn Write) -> Result<bool, RunError> {
+    match (&command.cluster, &command.here) {
+        (Some(OverNetwork::Cluster(args)), _) => cluster::run(args, out),
+        (None, Some(args)) => run(args, out),
+        (None, None) => Err(RunError::Usage("name a workload; --help lists them".to_owned())),
+    }
+}
 
 /// Runs the workload and writes the result to `out`; progress goes to stderr. Returns whether the data was consistent at
 /// the end. Call it before the program has other threads: they would not be counted.
 ///
 /// # Errors
 /// [`RunError`], each with its exit code.
-pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, RunError> {
+fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, RunError> {
     args.check()?;
     if args.compares() {
         // The words behind the name of the command.

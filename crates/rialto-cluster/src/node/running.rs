@@ -290,7 +290,7 @@ impl Parts {
         }
         let members: Vec<_> = nodes.iter().map(NodeFacts::link_member).collect();
         links.set_members(&members)?;
-        self.transactions.set_nodes(nodes.iter().map(|node| NodeId(node.node)).collect());
+        self.transactions.set_nodes(nodes.clone());
         *self.nodes.write() = nodes;
         Ok(())
     }

@@ -19,6 +19,12 @@ impl Sending {
         let _ = self.links.set(std::sync::Arc::downgrade(links));
     }
 
+    /// The messages that were sent to other nodes.
+    pub fn messages_sent(&self) -> u64 {
+        let links = self.links.get().and_then(std::sync::Weak::upgrade);
+        links.map_or(0, |links| links.counts().messages_sent)
+    }
+
     /// Queues a packet for a node. It never blocks.
     ///
     /// # Errors

@@ -169,3 +169,49 @@ fn transfers_are_atomic_over_failovers() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(total(&mut checker), 100 * ACCOUNTS);
 }
+
+/// What is at a bound, or fails, ends with an answer, and the session goes on.
+#[test]
+fn statements_at_their_bounds_have_an_answer() {
+    let cluster = Cluster::new("bounds", 2, 4, 2);
+    ready(&cluster, 4, 2);
+    // Node 1 does not lead the first partition.
+    let mut session = session(&cluster, 1);
+    for round in 0..5 {
+        // The table is there for the next statement, wherever its definition comes from.
+        run(&mut session, &format!("CREATE TABLE t{round} (id int PRIMARY KEY, v text)"));
+        run(&mut session, &format!("INSERT INTO t{round} VALUES (1, 'a'), (2, 'b'), (3, 'c')"));
+        assert_eq!(value(&mut session, &format!("SELECT count(*) FROM t{round}")), "3");
+    }
+    // More rows than a bulk load needs, in a block.
+    run(&mut session, "BEGIN");
+    run(&mut session, "TRUNCATE t0");
+    run(&mut session, "INSERT INTO t0 SELECT i, 'x' FROM generate_series(1, 3000) AS i");
+    run(&mut session, "COMMIT");
+    assert_eq!(value(&mut session, "SELECT count(*) FROM t0"), "3000");
+    // A result of many portions.
+    run(&mut session, &format!("UPDATE t0 SET v = '{}'", "y".repeat(1000)));
+    assert_eq!(run(&mut session, "SELECT id, v FROM t0 ORDER BY id").len(), 3000);
+    assert_eq!(run(&mut session, "SELECT id, v FROM t0 WHERE id IN (5, 6, 7)").len(), 3);
+    // A row that is too long for a message, where it comes from another node.
+    let long = "z".repeat(700_000);
+    (1..=8).for_each(|id| drop(run(&mut session, &format!("UPDATE t0 SET v = '{long}' WHERE id = {id}"))));
+    let codes: Vec<_> = (1..=8)
+        .filter_map(|id| {
+            let long = format!("SELECT v, v, v, v, v, v, v FROM t0 WHERE id = {id}");
+            try_run(&mut session, &long).err().map(|error| error.sqlstate.code().to_owned())
+        })
+        .collect();
+    assert!(!codes.is_empty() && codes.iter().all(|code| code == "54000"), "{codes:?}");
+    // Sessions that only read.
+    run(&mut session, "SET default_transaction_read_only = on");
+    assert_eq!(value(&mut session, "SELECT id FROM t0 WHERE id = 9"), "9");
+    assert_eq!(value(&mut session, "SELECT count(*) FROM t0"), "3000");
+    run(&mut session, "SET default_transaction_read_only = off");
+    // The system's own tables.
+    for statement in ["SELECT * FROM rialto_cluster", "CREATE TABLE rialto_x (id int PRIMARY KEY)"] {
+        let error = try_run(&mut session, statement).unwrap_err();
+        assert_eq!(error.sqlstate.code(), "0A000", "{statement}: {error}");
+    }
+    assert_eq!(value(&mut session, "SELECT count(*) FROM t1"), "3");
+}

@@ -27,6 +27,7 @@
 //! definitions are in `session/over_partitions.rs`.
 
 mod branch;
+mod counts;
 mod gather;
 mod known;
 mod message;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use rialto::Database;
 
 pub use branch::{BranchCanceller, BranchPool, BranchSession, Next, Portions};
+pub use counts::NodeCounts;
 pub use message::{
     Answer, Arguments, Choices, Definition, EncodedRows, Insert, Level, Notice, Opening, Part,
     PartitionNumber, Reply, Request, Run, Savepoints, Statement, TakeMisplaced, Work,
@@ -73,6 +75,16 @@ pub trait Partitions: Send + Sync {
     /// for some time. After [`Branches::commit`] of a transaction that has changed definitions, the catalog should have
     /// them.
     fn catalog(&self) -> Database;
+
+    /// Where clients reach the nodes that have the partitions, each as `host:port`. Empty if all are in this process.
+    fn nodes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What this node has counted; `None` if all partitions are in this process.
+    fn counts(&self) -> Option<NodeCounts> {
+        None
+    }
 
     /// Begins a transaction. No branch is opened before the first request for its partition.
     ///

@@ -288,7 +288,14 @@ impl Session {
         if name == settings::RAISE_STALLS {
             return settings::show_wait(self.database.raised_stalls());
         }
-        self.settings.current().show(name, self.settings.access() == Access::ReadOnly)
+        let partitions = self.over.as_ref().map(|over| &over.partitions);
+        match name {
+            settings::NODES => partitions.map_or_else(String::new, |all| all.nodes().join(",")),
+            settings::NODE_COUNTS => {
+                partitions.and_then(|all| all.counts()).map_or_else(String::new, |counts| counts.to_string())
+            }
+            name => self.settings.current().show(name, self.settings.access() == Access::ReadOnly),
+        }
     }
 
     /// Gives an error if a cancel request has come between two statements of a query string, or of a pipeline whose

@@ -85,6 +85,15 @@ pub(super) const RAISE_STALLS: &str = "rialto.raise_stalls";
 /// The notation of a wait.
 const WAIT: &str = "milliseconds, or a number with us, ms, s or min, at most 60s";
 
+/// Where clients reach the nodes of a cluster, separated by commas; empty without one.
+pub(super) const NODES: &str = "rialto.nodes";
+
+/// What this node of a cluster has counted since its start; empty without one.
+pub(super) const NODE_COUNTS: &str = "rialto.node_counts";
+
+/// What SHOW tells of a cluster, and SET cannot change.
+const CLUSTER: [&str; 2] = [NODES, NODE_COUNTS];
+
 /// Settings whose values hold for every transaction.
 const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
 
@@ -111,14 +120,15 @@ fn unknown(name: &Name) -> SqlError {
 /// An error unless there is a setting of this name.
 pub(super) fn check_name(name: &Name) -> Result<()> {
     let fixed = FIXED.iter().any(|(fixed, _)| *fixed == name.text);
-    let known = [&ISOLATION[..], &CHANGEABLE, &SYSTEM].iter().any(|names| names.contains(&&*name.text));
+    let known =
+        [&ISOLATION[..], &CHANGEABLE, &SYSTEM, &CLUSTER].iter().any(|names| names.contains(&&*name.text));
     if fixed || known { Ok(()) } else { Err(unknown(name)) }
 }
 
 /// The names of all settings, in order.
 pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> =
-        FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).chain(SYSTEM).collect();
+    let own = ISOLATION.into_iter().chain(CHANGEABLE).chain(SYSTEM).chain(CLUSTER);
+    let mut names: Vec<&str> = FIXED.iter().map(|(name, _)| *name).chain(own).collect();
     names.sort_unstable();
     names
 }
@@ -200,6 +210,10 @@ impl Settings {
                 let message = format!("parameter \"{system}\" cannot be changed in a session");
                 let hint = format!("It is the whole database's: ALTER SYSTEM SET {system} = ...");
                 return Err(SqlError::new(SqlState::CannotChangeNow, message).hint(hint).at(name.position));
+            }
+            cluster if CLUSTER.contains(&cluster) => {
+                let message = format!("parameter \"{cluster}\" cannot be changed: it tells of the cluster");
+                return Err(SqlError::new(SqlState::CannotChangeNow, message).at(name.position));
             }
             "lock_timeout" => {
                 self.lock_timeout = match text {
@@ -423,6 +437,7 @@ mod tests {
             let error = set(&mut settings, "rialto.willing_to_wait", wait).unwrap_err();
             assert_eq!(error.sqlstate.code(), "22023", "{wait}");
         }
+        assert_eq!(set(&mut settings, NODES, "").unwrap_err().sqlstate.code(), "55P02");
         assert_eq!(set(&mut settings, RAISE_STALLS, "1ms").unwrap_err().sqlstate.code(), "55P02");
         assert_eq!(set(&mut settings, "rialto.durability", "paper").unwrap_err().sqlstate.code(), "22023");
     }
@@ -444,8 +459,8 @@ mod tests {
     fn every_setting_can_be_shown() {
         for name in names() {
             let shown = Settings::default().show(name, false);
-            // Tests of the database tell of the database's own settings.
-            let elsewhere = name == "application_name" || SYSTEM.contains(&name);
+            // Tests of the database tell of the database's own settings, and those of a cluster of the cluster's.
+            let elsewhere = name == "application_name" || SYSTEM.contains(&name) || CLUSTER.contains(&name);
             assert!(!shown.is_empty() || elsewhere, "{name}");
         }
     }

@@ -70,7 +70,7 @@ pub enum Task {
 pub enum IfMissing {
     /// One is made.
     Create,
-    /// It takes a copy, once it knows of whom.
+    /// It takes a copy, once the primary is known.
     TakeCopy,
 }
 

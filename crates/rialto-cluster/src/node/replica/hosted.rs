@@ -148,7 +148,7 @@ pub struct HostedReplica {
 }
 
 impl HostedReplica {
-    /// Opens a replica. It goes on where it was, or takes a copy; who leads is found out meanwhile.
+    /// Opens a replica. It goes on where it was, or takes a copy; which one leads is found out meanwhile.
     ///
     /// # Errors
     /// If its directory cannot be used, or no thread can start.

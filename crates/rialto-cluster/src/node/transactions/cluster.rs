@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rialto::Database;
-use rialto_sql::partitions::{Branches, Opening as SqlOpening, PartitionNumber, Partitions};
+use rialto_sql::partitions::{Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions};
 
 use super::coordinators::{Cancelled, Coordinators};
 use super::directory::{Directory, Serves};
@@ -20,6 +20,7 @@ use super::work::{SqlWork, too_long_reply};
 use super::workers::Workers;
 use crate::net::{Class as LinkClass, SendError};
 use crate::node::clock::NodeClock;
+use crate::node::facts::NodeFacts;
 use crate::node::packet::Packet;
 use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
@@ -50,13 +51,21 @@ pub struct Transactions {
     workers: Workers,
     served: RwLock<BTreeMap<PartitionId, Arc<ServedPartition>>>,
     replicas: RwLock<Vec<Weak<HostedReplica>>>,
-    nodes: RwLock<Vec<NodeId>>,
+    nodes: RwLock<Vec<NodeFacts>>,
+    committed: Committed,
     /// What had no room.
     waiting: Mutex<VecDeque<(NodeId, Message<SqlWork>)>>,
     /// The catalog that was given last.
     last_catalog: Mutex<Option<Database>>,
     is_closed: AtomicBool,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+/// How many transactions of sessions of this node were committed, by their partitions.
+#[derive(Default)]
+struct Committed {
+    over_one: AtomicU64,
+    over_several: AtomicU64,
 }
 
 impl Transactions {
@@ -82,6 +91,7 @@ impl Transactions {
             served: RwLock::default(),
             replicas: RwLock::default(),
             nodes: RwLock::default(),
+            committed: Committed::default(),
             waiting: Mutex::default(),
             last_catalog: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -122,7 +132,7 @@ impl Transactions {
     }
 
     /// The nodes of the cluster, this one among them.
-    pub fn set_nodes(&self, nodes: Vec<NodeId>) {
+    pub fn set_nodes(&self, nodes: Vec<NodeFacts>) {
         *self.nodes.write() = nodes;
     }
 
@@ -168,6 +178,16 @@ impl Transactions {
     /// How many transactions are coordinated here at this moment.
     pub fn coordinated(&self) -> usize {
         self.coordinators.len()
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> NodeCounts {
+        NodeCounts {
+            start: self.coordinators.start().0,
+            messages_sent: self.sending.messages_sent(),
+            over_one: self.committed.over_one.load(Ordering::Relaxed),
+            over_several: self.committed.over_several.load(Ordering::Relaxed),
+        }
     }
 
     /// The partitions, for SQL sessions.
@@ -241,6 +261,15 @@ impl Transactions {
 
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// A transaction of a session was committed in this many partitions.
+    pub(super) fn has_committed(&self, partitions: usize) {
+        let count = match partitions {
+            0 | 1 => &self.committed.over_one,
+            _ => &self.committed.over_several,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn coordinators(&self) -> &Coordinators {
@@ -448,7 +477,8 @@ impl Transactions {
     }
 
     fn others(&self) -> Vec<NodeId> {
-        self.nodes.read().iter().copied().filter(|node| *node != self.me).collect()
+        let nodes = self.nodes.read();
+        nodes.iter().map(|node| NodeId(node.node)).filter(|node| *node != self.me).collect()
     }
 
     fn tick(&self) {
@@ -519,6 +549,14 @@ impl Partitions for ClusterPartitions {
             }
             std::thread::sleep(TICK);
         }
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.0.nodes.read().iter().map(|node| node.sql.clone()).collect()
+    }
+
+    fn counts(&self) -> Option<NodeCounts> {
+        Some(self.0.counts())
     }
 
     fn begin(&self, opening: &SqlOpening) -> rialto_sql::Result<Box<dyn Branches>> {

@@ -66,6 +66,11 @@ impl Coordinators {
         Coordinators { me, start, running: Mutex::default(), open: Mutex::default() }
     }
 
+    /// Which start of the node this is.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
     /// A new transaction. Its session makes the state machine.
     pub fn begin(&self, pace: Pace) -> Arc<Coordinated> {
         let number = self.running.lock().begin(pace);

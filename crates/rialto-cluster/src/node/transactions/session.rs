@@ -123,7 +123,12 @@ impl SessionTransaction {
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
             match ended {
-                Ended::As(Outcome::Answered(Answer::Reply(reply))) => return *reply,
+                Ended::As(Outcome::Answered(Answer::Reply(reply))) => {
+                    if reply.answer.is_ok() {
+                        self.node.has_committed(1);
+                    }
+                    return *reply;
+                }
                 Ended::As(Outcome::Answered(Answer::TooLarge)) => {
                     return self.run_and_commit(partition, request);
                 }
@@ -324,7 +329,10 @@ impl SessionTransaction {
         let ended = self.wait_end(&coordinated);
         self.is_over = true;
         match ended {
-            Ended::As(Outcome::Answered(_)) => Ok(()),
+            Ended::As(Outcome::Answered(_)) => {
+                self.node.has_committed(self.branches.lock().branches.len());
+                Ok(())
+            }
             Ended::As(Outcome::Aborted) | Ended::NotOpened | Ended::NotSent(_) => {
                 Err(retry("a partition's primary has changed, or a partition has refused it"))
             }
