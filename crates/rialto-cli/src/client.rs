@@ -136,7 +136,7 @@ pub fn cancel(stream: &mut dyn Stream, key: &[u8]) -> io::Result<()> {
     io::copy(stream, &mut io::sink()).map(drop)
 }
 
-fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()> {
+fn send(stream: &mut dyn Write, kind: Option<u8>, body: &[u8]) -> io::Result<()> {
     let mut message: Vec<u8> = kind.into_iter().collect();
     message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
     message.extend_from_slice(body);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod card;
+mod cluster;
 mod commit;
 #[path = "../common/mod.rs"]
 mod common;

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn transfers_are_between_two_accounts_in_as_many_branches_as_told() {
         let seed = Random::seed_from_environment();
-        println!("RIALTO_SEED={seed}");
+        crate::output::tell(format_args!("RIALTO_SEED={seed}"));
         let mut random = Random::new(seed);
         for accounts in [20, 1_000] {
             let bank = Bank { accounts, run: 0 };
