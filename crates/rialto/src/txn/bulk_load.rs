@@ -49,10 +49,10 @@ pub(super) enum LoadFileIs {
 }
 
 impl Context {
-    /// Whether the next row of the table goes straight to its storage.
+    /// Whether the next row of the table goes straight to its storage. A transaction that may be prepared, or has voted, keeps its
+    /// rows in its packet: no checkpoint would keep a load file for it.
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
-        // One that may be prepared, or has voted, keeps its rows in its packet: no checkpoint would keep a load file for it.
-        if self.noted_locks.is_some() || self.has_voted() {
+        if self.ddl.is_none() || self.noted_locks.is_some() || self.has_voted() {
             return false;
         }
         let Some(ddl) = &mut self.ddl else { return false };
