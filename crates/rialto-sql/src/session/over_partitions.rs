@@ -307,7 +307,7 @@ impl Session {
                 SqlState::FeatureNotSupported,
                 "this statement is about one partition's database",
             )
-            .hint("docs/partitions.md says how to do it for all of them.")),
+            .hint("docs/partitions.md says what can be done instead.")),
             Parsed::Maintain { tables, .. } => {
                 for name in tables {
                     self.find_settled(name)?;
