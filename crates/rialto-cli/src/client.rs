@@ -83,7 +83,7 @@ impl Session {
         let mut stream = BufReader::new(stream);
         let mut startup = 196_608_u32.to_be_bytes().to_vec();
         startup.extend_from_slice(format!("user\0rialto\0application_name\0{application}\0\0").as_bytes());
-        send(stream.get_mut(), None, &startup)?;
+        send(&mut **stream.get_mut(), None, &startup)?;
         let key = answers(&mut stream, |_| ())?;
         Ok(Session { stream, key })
     }
@@ -104,7 +104,7 @@ impl Session {
         self.send_query(statement)?;
         answers(&mut self.stream, tell)?;
         // The statement is done, so an error here does not matter.
-        let _ = send(self.stream.get_mut(), Some(b'X'), &[]);
+        let _ = send(&mut **self.stream.get_mut(), Some(b'X'), &[]);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Session {
     fn send_query(&mut self, statements: &str) -> io::Result<()> {
         let mut query = statements.as_bytes().to_vec();
         query.push(0);
-        send(self.stream.get_mut(), Some(b'Q'), &query)
+        send(&mut **self.stream.get_mut(), Some(b'Q'), &query)
     }
 }
 

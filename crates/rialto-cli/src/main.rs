@@ -5,6 +5,8 @@
 
 // These macros panic if the output is closed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
+// The macro for a JSON object recurses for each of its members.
+#![recursion_limit = "512"]
 
 mod args;
 mod backup;

@@ -17,7 +17,7 @@ pub struct Attempts(Vec<Outcome>);
 
 impl Attempts {
     /// The number of the next transaction.
-    pub fn next(&self) -> u64 {
+    pub fn next_number(&self) -> u64 {
         self.0.len() as u64
     }
 
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(ledger.lost(), [Which { client: 1, number: 1 }]);
         assert_eq!(ledger.too_many(), 0);
         ledger.has(1, 1);
-        assert_eq!(ledger.lost(), []);
-        assert_eq!((all[1].count(Unknown), all[1].count(Answered), all[1].next()), (1, 2, 3));
+        assert!(ledger.lost().is_empty());
+        assert_eq!((all[1].count(Unknown), all[1].count(Answered), all[1].next_number()), (1, 2, 3));
     }
 
     #[test]

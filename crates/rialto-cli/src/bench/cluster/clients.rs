@@ -126,7 +126,7 @@ impl<'a> Client<'a> {
         let transfer = bank.draw(&mut self.random, args.remote_pct);
         let first = Instant::now();
         while self.shared.goes_on() {
-            let statements = bank.statements(transfer, self.client, self.attempts.next());
+            let statements = bank.statements(transfer, self.client, self.attempts.next_number());
             let (outcome, failure) = self.attempt(&statements);
             self.attempts.ended(outcome);
             if let Some(failure) = failure {

@@ -37,7 +37,7 @@ pub fn read_accounts(connection: &mut Connection<'_>, during: &'static str) -> R
 /// [`RunError::Directory`] for tables of another number of accounts, [`RunError::Inconsistent`] if their sum is wrong.
 pub fn open(connection: &mut Connection<'_>, wanted: Option<u32>) -> Result<u32, RunError> {
     for table in TABLES {
-        connection.insist("making the tables", table, || (), |(), _| ())?;
+        connection.insist("making the tables", table, || (), |_, _| ())?;
     }
     let began = Instant::now();
     loop {

@@ -47,8 +47,9 @@ impl Report<'_> {
     /// For people.
     pub fn text(&self) -> String {
         let Report { args, nodes, bank, load, traffic, verdict } = self;
-        let or_not_told =
-            |figure: Option<f64>| figure.map_or("not told".to_owned(), |figure| format!("{figure:.1}"));
+        let or_not_told = |figure: Option<f64>, unit: &str| {
+            figure.map_or_else(|| "not told".to_owned(), |figure| format!("{figure:.1}{unit}"))
+        };
         let mut table = Table::default();
         table.row("committed", format!("{} ({}/s)", load.committed, thousands(self.committed_per_s())));
         if let Some(found) = load.latencies.percentiles() {
@@ -59,8 +60,8 @@ impl Report<'_> {
             load.aborts.iter().map(|(name, count)| format!("{name}: {count}")).collect();
         table.row("aborts", if aborts.is_empty() { "none".to_owned() } else { aborts.join(", ") });
         table.row("longest pause", format!("{:.0} ms without a commit", self.longest_pause_ms()));
-        table.row("several partitions", format!("{} %", or_not_told(traffic.remote_pct())));
-        table.row("messages each", or_not_told(traffic.messages_per_txn(load.committed)));
+        table.row("several partitions", or_not_told(traffic.remote_pct(), " %"));
+        table.row("messages each", or_not_told(traffic.messages_per_txn(load.committed), ""));
         table.row("unknown outcomes", self.unknown().to_string());
         let mut lost = verdict.lost.len().to_string();
         if let Some(Which { client, number }) = verdict.lost.first() {

@@ -68,7 +68,7 @@ pub fn verify(
             first + BRANCHES_AT_A_TIME,
             bank.run
         );
-        let rows = connection.insist("reading the ledger", &statement, Vec::new, |rows, row| {
+        let rows = connection.insist("reading the ledger", &statement, Vec::<(u64, u64)>::new, |rows, row| {
             let number = |column: usize| row.get(column).copied().flatten()?.parse::<u64>().ok();
             rows.push(number(0).zip(number(1)).unwrap_or((u64::MAX, u64::MAX)));
         })?;
