@@ -201,7 +201,7 @@ fn field(body: &[u8], name: u8) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::values;
+    use super::*;
 
     #[test]
     fn a_row_is_read_by_the_lengths_of_its_values() {

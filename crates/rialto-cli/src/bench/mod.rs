@@ -15,7 +15,7 @@ mod versus;
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
+use clap::{Args, FromArgMatches, Subcommand};
 use rialto::Database;
 use rialto_measure::RunError;
 use rialto_workloads::card::{self, Card, CardServers};
@@ -38,7 +38,35 @@ pub struct BenchCommand {
     #[command(subcommand)]
     cluster: Option<OverNetwork>,
     #[command(flatten)]
-    here: Option<BenchArgs>,
+    here: Here,
+}
+
+/// The options of a workload in this process; none if there is one on a cluster.
+#[derive(Debug)]
+struct Here(Option<BenchArgs>);
+
+impl FromArgMatches for Here {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Here, clap::Error> {
+        match matches.subcommand_name() {
+            Some(_) => Ok(Here(None)),
+            None => BenchArgs::from_arg_matches(matches).map(|args| Here(Some(args))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Here::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Here {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        BenchArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        BenchArgs::augment_args_for_update(command)
+    }
 }
 
 /// Workloads on databases of other processes.
@@ -51,7 +79,7 @@ impl BenchCommand {
     /// Whether an interrupt asks the run to end, so that it cleans up. A prompt and a run in virtual time have nothing to
     /// clean up.
     pub fn is_cleaned_up(&self) -> bool {
-        self.here.as_ref().is_none_or(|args| !args.interactive && args.regime().is_none())
+        self.here.0.as_ref().is_none_or(|args| !args.interactive && args.regime().is_none())
     }
 }
 
@@ -60,7 +88,7 @@ impl BenchCommand {
 /// # Errors
 /// [`RunError`], each with its exit code.
 pub fn run_command(command: &BenchCommand, out: &mut dyn Write) -> Result<bool, RunError> {
-    match (&command.cluster, &command.here) {
+    match (&command.cluster, &command.here.0) {
         (Some(OverNetwork::Cluster(args)), _) => cluster::run(args, out),
         (None, Some(args)) => run(args, out),
         (None, None) => Err(RunError::Usage("name a workload; --help lists them".to_owned())),

@@ -145,6 +145,10 @@ fn the_program_takes_each_command_that_is_shown() {
         shown.flat_map(|(path, page)| commands(&page).into_iter().map(move |command| (path.clone(), command)))
     {
         found += 1;
+        // A program without the feature has no such commands.
+        if arguments.first().is_some_and(|command| command == "cluster") && !cfg!(feature = "etcd") {
+            continue;
+        }
         let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
         all.push("--help");
         let output = run(&all);

@@ -68,10 +68,11 @@ pub fn verify(
             first + BRANCHES_AT_A_TIME,
             bank.run
         );
-        let rows = connection.insist("reading the ledger", &statement, Vec::<(u64, u64)>::new, |rows, row| {
-            let number = |column: usize| row.get(column).copied().flatten()?.parse::<u64>().ok();
-            rows.push(number(0).zip(number(1)).unwrap_or((u64::MAX, u64::MAX)));
-        })?;
+        let rows =
+            connection.insist("reading the ledger", &statement, Vec::<(u64, u64)>::new, |rows, row| {
+                let number = |column: usize| row.get(column).copied().flatten()?.parse::<u64>().ok();
+                rows.push(number(0).zip(number(1)).unwrap_or((u64::MAX, u64::MAX)));
+            })?;
         for (client, number) in rows {
             ledger.has(client, number);
         }
