@@ -35,10 +35,11 @@ use self::session::run_on_tables;
     disable_help_subcommand = true
 )]
 pub struct BenchCommand {
-    #[command(subcommand)]
-    cluster: Option<OverNetwork>,
+    // Before the subcommand, which takes itself out of what was matched.
     #[command(flatten)]
     here: Here,
+    #[command(subcommand)]
+    cluster: Option<OverNetwork>,
 }
 
 /// The options of a workload in this process; none if there is one on a cluster.

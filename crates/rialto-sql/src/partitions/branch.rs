@@ -324,7 +324,8 @@ impl BranchSession {
         let (whole, values) = self.bound(statement).map_err(|error| match statement.expects {
             // The session knows the table: the partition has not heard of it yet.
             Some(_) if error.sqlstate == SqlState::UndefinedTable => {
-                Error::TableChanged { table: error.message }.into()
+                let cause = Error::TableChanged { table: error.message.clone() };
+                SqlError { cause: Some(Box::new(cause)), ..error }
             }
             _ => error,
         })?;

@@ -216,6 +216,9 @@ impl Session {
             self.over().has_lost_branches = false;
         }
         if !is_alone || since.elapsed() > CATALOG_LAG_MAX {
+            if error.sqlstate == SqlState::UndefinedTable {
+                return Err(SqlError { cause: None, ..error });
+            }
             let message = "the definition of a table has changed while the transaction ran";
             return Err(SqlError { message: message.to_owned(), cause: None, ..error }.hint("Run it again."));
         }
