@@ -102,9 +102,7 @@ impl BranchPool {
     /// # Errors
     /// Those of [`Database::begin_with`].
     pub fn begin(self: &Arc<BranchPool>, opening: &Opening, first: &Run) -> Result<BranchSession> {
-        let reads = matches!(&first.work, Work::Statement(Statement { part: Part::Rows { .. }, .. }));
-        let alone = first.then_commit || reads && fault_injection::is_on("branches-read-without-locks");
-        let mut tx = self.database.begin_with(&first.choices.options(alone))?;
+        let mut tx = self.database.begin_with(&first.choices.options(first.then_commit))?;
         let canceller = tx.canceller();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let found = idle.iter().rposition(|kept| kept.opening == *opening).map(|at| idle.swap_remove(at));

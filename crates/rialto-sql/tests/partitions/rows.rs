@@ -173,3 +173,17 @@ fn rows_lie_by_the_columns_that_the_table_names() {
         ["x4", "x7"]
     );
 }
+
+/// Rows that OFFSET passes over may all lie in one partition, or in several.
+#[test]
+fn a_window_behind_many_rows_is_that_of_one_database() {
+    let partitions = InProcess::new(4);
+    let mut session = partitions.session();
+    run(&mut session, "create table t (id int primary key)");
+    run(&mut session, "insert into t select i from generate_series(1, 100) as i");
+    for offset in [0, 1, 20, 98, 99, 100] {
+        let found = column(&mut session, &format!("select id from t order by id limit 3 offset {offset}"));
+        let expected: Vec<String> = (offset + 1..=100).take(3).map(|id: i32| id.to_string()).collect();
+        assert_eq!(found, expected, "{offset}");
+    }
+}
