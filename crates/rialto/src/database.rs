@@ -583,6 +583,7 @@ impl Database {
     /// handle is dropped in a body, the database closes in the background.
     ///
     /// The first call closes the database; a close by any other handle waits for it and returns its result.
+    /// From then on the directory can be opened again, also while other handles are left.
     ///
     /// # Blocking
     /// The call waits for the open transactions' log records and the executors to end, and for the disk.

@@ -60,7 +60,8 @@ pub(crate) struct Running {
     recovery: Option<RecoveryReport>,
     /// The result of the close, once the database was closed.
     pub(super) closed: Mutex<Option<Result<()>>>,
-    directory: DirectoryLock,
+    /// Given back by a close, though other handles are left.
+    directory: Mutex<Option<DirectoryLock>>,
 }
 
 /// The state that an opening starts from, found in a directory or made there.
@@ -220,7 +221,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
         backups: Backups::default(),
         recovery: found.recovery,
         closed: Mutex::default(),
-        directory: lock,
+        directory: Mutex::new(Some(lock)),
     };
     match running.start(role) {
         Ok(()) => Ok(running),
@@ -524,7 +525,9 @@ impl Running {
 
     /// See [`Database::announce`](crate::Database::announce).
     pub fn announce(&self, address: &str) {
-        self.directory.announce(address);
+        if let Some(directory) = &*self.directory.lock() {
+            directory.announce(address);
+        }
     }
 
     /// See [`Database::backup`](crate::Database::backup).
@@ -712,7 +715,10 @@ impl Running {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
         };
-        kept.and(self.end())
+        let closed = kept.and(self.end());
+        // Nothing is written any more. So the directory can be opened again, though handles are left.
+        drop(self.directory.lock().take());
+        closed
     }
 
     /// Refuses new work, and waits until the work in progress has ended.
