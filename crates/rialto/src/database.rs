@@ -305,6 +305,13 @@ impl Database {
         self.core().commits.log.life()
     }
 
+    /// After a close: lets the directory be opened again, though other handles are left. Otherwise that is possible once the
+    /// last handle is dropped. The caller sees to it that no checkpoint, backup or copy of an earlier call is still running.
+    /// It does nothing before the close has ended.
+    pub fn give_directory_back(&self) {
+        self.running.give_directory_back();
+    }
+
     /// Whether it is open: no handle has closed it.
     pub fn is_open(&self) -> bool {
         self.core().storage.is_open()
@@ -583,7 +590,6 @@ impl Database {
     /// handle is dropped in a body, the database closes in the background.
     ///
     /// The first call closes the database; a close by any other handle waits for it and returns its result.
-    /// From then on the directory can be opened again, also while other handles are left.
     ///
     /// # Blocking
     /// The call waits for the open transactions' log records and the executors to end, and for the disk.

@@ -60,7 +60,7 @@ pub(crate) struct Running {
     recovery: Option<RecoveryReport>,
     /// The result of the close, once the database was closed.
     pub(super) closed: Mutex<Option<Result<()>>>,
-    /// Given back by a close, though other handles are left.
+    /// It may be given back before the last handle is dropped.
     directory: Mutex<Option<DirectoryLock>>,
 }
 
@@ -715,10 +715,14 @@ impl Running {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
         };
-        let closed = kept.and(self.end());
-        // Nothing is written any more. So the directory can be opened again, though handles are left.
-        drop(self.directory.lock().take());
-        closed
+        kept.and(self.end())
+    }
+
+    /// See [`Database::give_directory_back`](crate::Database::give_directory_back).
+    pub fn give_directory_back(&self) {
+        if self.closed.lock().is_some() {
+            drop(self.directory.lock().take());
+        }
     }
 
     /// Refuses new work, and waits until the work in progress has ended.

@@ -193,11 +193,18 @@ fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> D
 
 fn close(kernel: Kernel) {
     // A log that has stopped says so at the close; the next opening recovers.
+    let db = match &kernel {
+        Kernel::Following(follower) => follower.database().clone(),
+        Kernel::Leading(db) => db.clone(),
+        Kernel::Closed => return,
+    };
     let _ = match kernel {
         Kernel::Following(follower) => follower.close(),
         Kernel::Leading(db) => db.close(),
         Kernel::Closed => Ok(()),
     };
+    // Idle sessions may have its handles. None of them makes checkpoints or backups.
+    db.give_directory_back();
 }
 
 fn opened(place: &DatabasePlace, if_missing: IfMissing) -> Done {
