@@ -150,15 +150,12 @@ impl Branch {
             What::Settle(level) => {
                 let place = match &mut body {
                     Body::Session(session) => session.settled().map(|ticket| ticket.lsn()).ok(),
-                    _ => None,
+                    // It has read nothing.
+                    _ => Some(Lsn::ZERO),
                 };
-                if self.is_durable(place.unwrap_or(Lsn::ZERO), level) {
-                    self.served.ran(
-                        self.id,
-                        sequence,
-                        Some(Ran { reply: Answer::Nothing, access: Access::Reads }),
-                    );
-                }
+                let is_durable = place.is_some_and(|place| self.is_durable(place, level));
+                let ran = Ran { reply: Answer::Nothing, access: Access::Reads };
+                self.served.ran(self.id, sequence, is_durable.then_some(ran));
                 body
             }
         }
@@ -192,7 +189,10 @@ impl Branch {
         let mut stream = Stream { branch: self, sequence, is_whole, settles, is_too_large: false, left };
         let reply = session.run(run, &mut stream);
         let (sequence, is_too_large) = (stream.sequence, stream.is_too_large);
-        self.settle(settles);
+        if !self.settle(settles) {
+            self.served.ran(self.id, sequence, None);
+            return Body::Session(session);
+        }
         let has_failed = reply.answer.is_err();
         let access = if reply.has_written { Access::Writes } else { Access::Reads };
         let answer = if is_too_large { Answer::TooLarge } else { Answer::Reply(Box::new(reply)) };
@@ -231,12 +231,10 @@ impl Branch {
         self.served.ran(self.id, sequence, Some(Ran { reply, access }));
     }
 
-    /// What a client may be told of before the transaction ends is durable at the level before it leaves the node.
-    fn settle(&self, level: Option<Level>) {
-        if let Some(level) = level {
-            // After a change of the primary the coordinator does not wait for this branch any more.
-            let _ = self.is_durable(self.served.lead().database().log_end().lsn, level);
-        }
+    /// What a client may be told of before the transaction ends is durable at the level before it leaves the node. False if
+    /// this replica may not answer any more: then nothing of it leaves the node (C1).
+    fn settle(&self, level: Option<Level>) -> bool {
+        level.is_none_or(|level| self.is_durable(self.served.lead().database().log_end().lsn, level))
     }
 
     fn is_durable(&self, place: Lsn, level: Level) -> bool {
@@ -351,7 +349,9 @@ impl Portions for Stream<'_> {
             self.is_too_large = true;
             return Err(gone());
         }
-        self.branch.settle(self.settles);
+        if !self.branch.settle(self.settles) {
+            return Err(gone());
+        }
         self.branch.ran(self.sequence, reply);
         match self.branch.tasks.recv() {
             Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Fetch), .. } }) => {
