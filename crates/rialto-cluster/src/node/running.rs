@@ -114,8 +114,6 @@ pub(super) struct Parts {
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
     /// The nodes, as the control store had them last.
     nodes: RwLock<Vec<NodeFacts>>,
-    /// Where primaries were seen last.
-    primaries: RwLock<BTreeMap<PartitionId, NodeId>>,
     /// Why a replica that it is to have is not there.
     trouble: Mutex<Option<String>>,
     is_closed: Mutex<bool>,
@@ -150,7 +148,6 @@ impl Node {
             sending,
             replicas: RwLock::default(),
             nodes: RwLock::default(),
-            primaries: RwLock::default(),
             trouble: Mutex::default(),
             is_closed: Mutex::new(false),
             closing: Condvar::new(),
@@ -197,11 +194,6 @@ impl Node {
     /// All replicas of this node.
     pub fn replicas(&self) -> Vec<Arc<HostedReplica>> {
         self.parts.replicas.read().values().cloned().collect()
-    }
-
-    /// The node whose replica of a partition is primary, as far as this node knows.
-    pub fn primary_of(&self, partition: PartitionId) -> Option<NodeId> {
-        self.parts.primary_of(partition)
     }
 
     /// The transactions that this node coordinates, and those of the partitions that it serves.
@@ -262,11 +254,6 @@ impl Parts {
         self.replicas.read().get(&partition).cloned()
     }
 
-    pub fn primary_of(&self, partition: PartitionId) -> Option<NodeId> {
-        let known = self.replica(partition).and_then(|replica| replica.known_primary());
-        known.or_else(|| self.primaries.read().get(&partition).copied())
-    }
-
     fn closes_within(&self, time: Duration) -> bool {
         let mut is_closed = self.is_closed.lock();
         if !*is_closed {
@@ -304,7 +291,6 @@ impl Parts {
             }
             let Ok(found) = read_configuration(&*self.store, partition) else { break };
             let Some(known) = found else { continue };
-            self.primaries.write().insert(partition, known.configuration.primary);
             let is_here = known.configuration.nodes().any(|node| node == self.me);
             let has_ended = self.replica(partition).is_some_and(|replica| replica.has_ended());
             if has_ended {

@@ -287,27 +287,6 @@ impl HostedReplica {
         }
     }
 
-    /// The node whose replica is primary, as far as this one knows.
-    pub fn known_primary(&self) -> Option<NodeId> {
-        self.shared.state.lock().primary()
-    }
-
-    /// Waits until the replica serves, for at most this time.
-    pub fn wait_serves(&self, patience: Duration) -> bool {
-        let until = std::time::Instant::now() + patience;
-        let mut state = self.shared.state.lock();
-        loop {
-            let serves =
-                state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
-            if serves && matches!(state.kernel, Kernel::Leading(_)) {
-                return true;
-            }
-            if self.shared.changed.wait_until(&mut state, until).timed_out() {
-                return false;
-            }
-        }
-    }
-
     /// Whether it has ended by itself: its own file could not be written.
     pub fn has_ended(&self) -> bool {
         self.driver.lock().as_ref().is_some_and(JoinHandle::is_finished)
