@@ -89,6 +89,7 @@ impl Database {
                     texts: 4_000,
                     may_fail: true,
                     may_be_full: true,
+                    disk: None,
                     has_little_memory: false,
                     has_small_log: false,
                     failures: &failures,

@@ -172,6 +172,7 @@ impl Database {
                 texts,
                 may_fail,
                 may_be_full,
+                disk: Some(&self.mounted.disk),
                 has_little_memory: !self.memory.is_empty(),
                 has_small_log,
                 failures: &failures,

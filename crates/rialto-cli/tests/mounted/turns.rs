@@ -163,6 +163,7 @@ impl Run {
                 texts,
                 may_fail,
                 may_be_full: false,
+                disk: Some(&self.mounted.disk),
                 has_little_memory: false,
                 has_small_log: self.settings.has_small_log(),
                 failures: &failures,

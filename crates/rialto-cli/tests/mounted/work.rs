@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rialto::io::Random;
+use rialto::io::{FaultyDisk, Random};
 
 use crate::change::Change;
 use crate::client::{Answer, Client};
@@ -35,6 +35,8 @@ pub struct Work<'a> {
     pub may_fail: bool,
     /// Whether the disk or the log may have no room: the disk is full, or fails, so that checkpoints fail.
     pub may_be_full: bool,
+    /// The disk, if it may lose its power. Without power no log file can be made, and transactions find no room.
+    pub disk: Option<&'a FaultyDisk>,
     /// Whether the tables may reach the bound of their memory.
     pub has_little_memory: bool,
     /// Whether the log is so small that, on a slow machine, a commit may wait in vain for a checkpoint to free room.
@@ -234,7 +236,8 @@ impl Work<'_> {
         let is_possible = match answer {
             Answer::Refused { code, .. } if code == NO_MEMORY => self.has_little_memory,
             Answer::Refused { code, text } if code == FULL => {
-                self.may_be_full || self.has_small_log && text.contains("log")
+                let is_down = self.disk.is_some_and(FaultyDisk::is_down);
+                self.may_be_full || (self.has_small_log || is_down) && text.contains("log")
             }
             Answer::Refused { code, .. } => {
                 IN_THE_WAY.contains(&code.as_str()) || self.may_fail && FAILURES.contains(&code.as_str())
