@@ -126,6 +126,8 @@ sqlstates! {
     InvalidDefinition = "42P16", "invalid_table_definition";
     /// A parameter whose type is unknown.
     IndeterminateType = "42P18", "indeterminate_datatype";
+    /// Something that the statement needs is not there at the moment: replicas in sync, say.
+    InsufficientResources = "53000", "insufficient_resources";
     /// The disk is full.
     DiskFull = "53100", "disk_full";
     /// The memory bound is reached, or a smaller bound on memory.
