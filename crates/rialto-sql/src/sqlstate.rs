@@ -150,6 +150,8 @@ sqlstates! {
     Cancelled = "57014", "query_canceled";
     /// The server or the database is closing.
     Shutdown = "57P01", "admin_shutdown";
+    /// What would run the statement is not there at the moment: the primary of a partition.
+    CannotConnectNow = "57P03", "cannot_connect_now";
     /// Reading or writing a file failed.
     IoError = "58030", "io_error";
     /// A bug in Rialto.

@@ -575,3 +575,24 @@ fn unknown() -> SqlError {
         Cause::OutcomeUnknown,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::transactions::work::unprotected;
+
+    #[test]
+    fn what_a_client_is_told_keeps_its_sqlstate() {
+        let errors = [
+            (no_primary(PartitionId(3)), "57P03"),
+            (retry("a primary has changed"), "40001"),
+            (unknown(), "08007"),
+            (cancelled(), "57014"),
+            (too_long(), "54000"),
+            (SqlError::from(Told::from(&unprotected(PartitionId(3)))), "53000"),
+        ];
+        for (error, code) in errors {
+            assert_eq!(error.sqlstate.code(), code, "{error}");
+        }
+    }
+}
