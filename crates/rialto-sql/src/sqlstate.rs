@@ -126,6 +126,8 @@ sqlstates! {
     InvalidDefinition = "42P16", "invalid_table_definition";
     /// A parameter whose type is unknown.
     IndeterminateType = "42P18", "indeterminate_datatype";
+    /// Something that the statement needs is not there at the moment: replicas in sync, say.
+    InsufficientResources = "53000", "insufficient_resources";
     /// The disk is full.
     DiskFull = "53100", "disk_full";
     /// The memory bound is reached, or a smaller bound on memory.
@@ -148,6 +150,8 @@ sqlstates! {
     Cancelled = "57014", "query_canceled";
     /// The server or the database is closing.
     Shutdown = "57P01", "admin_shutdown";
+    /// What would run the statement is not there at the moment: the primary of a partition.
+    CannotConnectNow = "57P03", "cannot_connect_now";
     /// Reading or writing a file failed.
     IoError = "58030", "io_error";
     /// A bug in Rialto.

@@ -14,7 +14,7 @@ use super::demo_file::{Choices, DemoFile};
 use super::ending::Ending;
 use super::failed::Failed;
 use super::files;
-use super::init::{NodeSpec, Plan, make};
+use super::init::{Level2, NodeSpec, Plan, make};
 use super::node_file::Links;
 use super::processes::{Process, end_all, end_other, find_program};
 use super::say::say;
@@ -50,6 +50,9 @@ pub struct DemoArgs {
     /// How nodes talk to each other [default: plain-on-loopback]
     #[arg(long, value_enum)]
     links: Option<Links>,
+    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync [default: on-disk]
+    #[arg(long, value_enum)]
+    unprotected: Option<Level2>,
     /// The program etcd, by its name or path
     #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
     etcd: PathBuf,
@@ -66,7 +69,13 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, Failed> {
     files::make_directory(&args.data)?;
     let _lock = files::lock(&args.data.join("demo.lock"), "runs this demo")?;
     let (nodes, partitions) = (args.nodes, args.partitions);
-    let choices = Choices { nodes, partitions, replicas: args.replicas, links: args.links };
+    let choices = Choices {
+        nodes,
+        partitions,
+        replicas: args.replicas,
+        links: args.links,
+        unprotected: args.unprotected,
+    };
     let file = DemoFile::open(&args.data, choices)?;
     let Some(etcd) = find_program(&args.etcd)? else {
         return Err(Failed::usage(format_args!(
@@ -125,6 +134,7 @@ impl Demo<'_> {
             partitions: self.file.partitions,
             replicas: self.file.replicas,
             links: self.file.links,
+            unprotected: self.file.unprotected,
         };
         make(&plan, &store)?;
         drop(store);

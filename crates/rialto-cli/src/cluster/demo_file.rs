@@ -3,11 +3,12 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use rialto_cluster::protocol::replication::Unprotected;
 use serde::{Deserialize, Serialize};
 
 use super::failed::Failed;
 use super::files::{self, Readers};
-use super::init::{NodeSpec, sizes};
+use super::init::{Level2, NodeSpec, sizes};
 use super::node_file::Links;
 
 /// The file's name.
@@ -23,6 +24,9 @@ pub struct DemoFile {
     pub partitions: u32,
     pub replicas: u32,
     pub links: Links,
+    /// A demo that was made before there was a choice has the first one.
+    #[serde(default)]
+    pub unprotected: Unprotected,
     /// The demo's own etcd: the ports for its clients and its peers.
     pub etcd: [u16; 2],
     /// The nodes: the ports for other nodes and for clients.
@@ -36,6 +40,7 @@ pub struct Choices {
     pub partitions: Option<u32>,
     pub replicas: Option<u32>,
     pub links: Option<Links>,
+    pub unprotected: Option<Level2>,
 }
 
 impl DemoFile {
@@ -62,7 +67,8 @@ impl DemoFile {
         let mut pair = || [ports.next().expect("enough ports"), ports.next().expect("enough ports")];
         let (etcd, nodes) = (pair(), (0..nodes).map(|_| pair()).collect());
         let links = choices.links.unwrap_or(Links::PlainOnLoopback);
-        let file = DemoFile { partitions, replicas, links, etcd, nodes };
+        let unprotected = choices.unprotected.map(Unprotected::from).unwrap_or_default();
+        let file = DemoFile { partitions, replicas, links, unprotected, etcd, nodes };
         let text = serde_json::to_string(&file).expect("the file has numbers");
         files::write(&path, &(text + "\n"), Readers::Owner)?;
         Ok(file)
@@ -100,6 +106,9 @@ impl Choices {
         }
         if self.replicas.is_some_and(|chosen| chosen != found.replicas) {
             return Some(format!("--replicas {}", found.replicas));
+        }
+        if self.unprotected.is_some_and(|chosen| Unprotected::from(chosen) != found.unprotected) {
+            return Some("another --unprotected".to_owned());
         }
         let is_other = self.links.is_some_and(|chosen| chosen != found.links);
         is_other.then(|| "other --links".to_owned())

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rialto_cluster::control::ControlStore;
 use rialto_cluster::node::{ClusterFacts, NodeFacts, PARTITIONS_MAX};
+use rialto_cluster::protocol::replication::Unprotected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::authority::Authority;
@@ -48,6 +49,27 @@ pub struct InitArgs {
     /// How nodes talk to each other
     #[arg(long, value_enum, default_value = "tls")]
     links: Links,
+    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
+    #[arg(long, value_enum, default_value = "on-disk")]
+    unprotected: Level2,
+}
+
+/// What becomes of a commit at level 2 in an unprotected partition, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level2 {
+    /// It is answered once it is on that replica's disk
+    OnDisk,
+    /// It is refused with SQLSTATE 53000, and has no effect
+    Refused,
+}
+
+impl From<Level2> for Unprotected {
+    fn from(chosen: Level2) -> Unprotected {
+        match chosen {
+            Level2::OnDisk => Unprotected::WhenOnDisk,
+            Level2::Refused => Unprotected::Refused,
+        }
+    }
 }
 
 /// A node on the command line.
@@ -90,6 +112,7 @@ pub struct Plan {
     pub partitions: u32,
     pub replicas: u32,
     pub links: Links,
+    pub unprotected: Unprotected,
 }
 
 /// The number of partitions and of replicas for so many nodes.
@@ -111,6 +134,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode, Failed> {
         partitions,
         replicas,
         links: args.links,
+        unprotected: args.unprotected.into(),
     };
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     say(format_args!(
@@ -218,6 +242,7 @@ fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<Cl
         id: format!("{:032x}", random_number()?),
         partitions: plan.partitions,
         replicas: plan.replicas,
+        unprotected: plan.unprotected,
     };
     rialto_cluster::node::init(store, &new, &nodes)?;
     let facts = ClusterFacts::read(store)?;
@@ -279,6 +304,7 @@ mod tests {
             partitions: 8,
             replicas: 2,
             links,
+            unprotected: Unprotected::WhenOnDisk,
         }
     }
 
@@ -328,10 +354,22 @@ mod tests {
         // Other choices are refused, and change nothing.
         let other = Plan { partitions: 9, ..self::plan(&directory.0, Links::Tls) };
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
+        let other = Plan { unprotected: Unprotected::Refused, ..self::plan(&directory.0, Links::Tls) };
+        assert_eq!(make(&other, &store).unwrap_err().code, 3);
         let mut other = self::plan(&directory.0, Links::Tls);
         other.nodes[1].sql = "127.0.0.1:9999".to_owned();
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
         assert_eq!(read(), first);
+    }
+
+    #[test]
+    fn one_replica_alone_cannot_refuse_what_is_unprotected() {
+        let (store, directory) = (MemoryStore::new(), Directory::new("unprotected"));
+        let alone = Plan { replicas: 1, unprotected: Unprotected::Refused, ..plan(&directory.0, Links::Tls) };
+        let refused = make(&alone, &store).unwrap_err();
+        assert!(refused.code == 2 && refused.text.contains("always unprotected"), "{}", refused.text);
+        make(&Plan { replicas: 2, ..alone }, &store).unwrap();
+        assert_eq!(ClusterFacts::read(&store).unwrap().unprotected, Unprotected::Refused);
     }
 
     #[test]

@@ -15,12 +15,14 @@
 //! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
 //!
 //! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
-//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `check.rs`.
+//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `decide.rs`,
+//! `check.rs`.
 
 mod authority;
 mod check;
 mod child;
 mod control;
+mod decide;
 mod demo;
 mod demo_file;
 mod ending;
@@ -66,6 +68,8 @@ enum ClusterCommand {
     Switchover(switchover::SwitchoverArgs),
     /// Have a replica of a partition lead whatever the others have; what they have more is lost
     ForcePromote(force_promote::ForcePromoteArgs),
+    /// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
+    Decide(decide::DecideArgs),
     /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
@@ -82,6 +86,7 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Switchover(args) => switchover::run(args),
         ClusterCommand::ForcePromote(args) => force_promote::run(args),
+        ClusterCommand::Decide(args) => decide::run(args),
         ClusterCommand::Check(args) => check::run(args),
         ClusterCommand::Child(args) => child::run(args),
     };

@@ -1,13 +1,14 @@
 //! `rialto cluster status`: the nodes and partitions of a cluster.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use rialto_cluster::protocol::replication::ReplicationOptions;
+use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use serde_json::{Value, json};
 
+use super::decide;
 use super::failed::Failed;
 use super::view::{NodeState, NodeView, PartitionView, View};
 use crate::output::print;
@@ -27,8 +28,8 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> Result<ExitCode, Failed> {
     let view = View::of(&args.data)?;
     Ok(match args.json {
-        true => print(in_json(&view), ExitCode::SUCCESS),
-        false => print(in_words(&view).trim_end(), ExitCode::SUCCESS),
+        true => print(in_json(&view, &args.data), ExitCode::SUCCESS),
+        false => print(in_words(&view, &args.data).trim_end(), ExitCode::SUCCESS),
     })
 }
 
@@ -56,7 +57,7 @@ impl View {
     }
 }
 
-fn in_json(view: &View) -> Value {
+fn in_json(view: &View, data: &Path) -> Value {
     let nodes: Vec<Value> = view
         .nodes
         .iter()
@@ -79,15 +80,29 @@ fn in_json(view: &View) -> Value {
             })
         })
         .collect();
+    let undecided: Vec<Value> = view
+        .undecided()
+        .map(|(_, undecided)| {
+            json!({
+                "id": undecided.transaction,
+                "partition": undecided.partition,
+                "age_ms": undecided.age_ms,
+                "prepared": undecided.prepared,
+                "lost": undecided.lost,
+                "command": decide::command(undecided, data),
+            })
+        })
+        .collect();
     json!({
         "nodes": nodes,
         "partitions": partitions,
         "in_doubt": view.in_doubt(),
+        "undecided": undecided,
         "unprotected": view.unprotected().count(),
     })
 }
 
-fn in_words(view: &View) -> String {
+fn in_words(view: &View, data: &Path) -> String {
     let mut text = String::new();
     match &view.store_away {
         None => text += "the control store answers\n",
@@ -113,13 +128,26 @@ fn in_words(view: &View) -> String {
     if !unprotected.is_empty() {
         let _ = writeln!(
             text,
-            "unprotected: {} ({})\n  Each has one replica that is in sync and not dead: its commits are answered once they \
-             are on that replica's disk, and while that node is away it does not serve.",
+            "unprotected: {} ({})\n  Each has one replica that is in sync and not dead: its commits {}, and while that node is \
+             away it does not serve.",
             unprotected.len(),
-            unprotected.join(", ")
+            unprotected.join(", "),
+            match view.unprotected {
+                Some(Unprotected::Refused) =>
+                    "at level 2 are refused (53000), those at level 3 are answered once they are on that replica's disk",
+                Some(Unprotected::WhenOnDisk) | None => "are answered once they are on that replica's disk",
+            }
         );
     }
     let _ = writeln!(text, "in doubt: {}", view.in_doubt());
+    for (_, undecided) in view.undecided() {
+        let _ = writeln!(
+            text,
+            "{}\n  Its decision was lost by force: an operator decides it. {}",
+            decide::in_words(undecided),
+            decide::command(undecided, data)
+        );
+    }
     text
 }
 

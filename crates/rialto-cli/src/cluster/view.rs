@@ -10,6 +10,7 @@ use rialto_cluster::node::admin::{
 };
 use rialto_cluster::node::{ClusterFacts, NodeFacts, read_configuration};
 use rialto_cluster::protocol::PartitionId;
+use rialto_cluster::protocol::replication::Unprotected;
 
 use super::control::{connect, tls_in};
 use super::failed::Failed;
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct View {
     /// Why the control store does not answer, if so.
     pub store_away: Option<String>,
+    /// What becomes of commits at level 2 in unprotected partitions. None if nothing that answers knows it.
+    pub unprotected: Option<Unprotected>,
     /// In the order of their names.
     pub nodes: Vec<NodeView>,
     pub partitions: Vec<PartitionView>,
@@ -68,6 +71,7 @@ pub struct PartitionView {
 /// What the control store says.
 struct Stored {
     partitions: u32,
+    unprotected: Unprotected,
     nodes: Vec<NodeFacts>,
     configurations: BTreeMap<u32, ConfigurationReport>,
 }
@@ -97,7 +101,10 @@ impl View {
         };
         let nodes = nodes(stored.as_ref(), seen);
         let partitions = partitions(stored.as_ref(), &nodes);
-        Ok(View { store_away, nodes, partitions })
+        let mut reports = nodes.iter().filter_map(|node| node.report.as_ref());
+        let unprotected = stored.as_ref().map(|stored| stored.unprotected);
+        let unprotected = unprotected.or_else(|| reports.next().map(|report| report.unprotected));
+        Ok(View { store_away, unprotected, nodes, partitions })
     }
 
     /// The node of a name.
@@ -188,7 +195,8 @@ fn stored(directory: &Path, file: &NodeFile) -> Result<Stored, Failed> {
             configurations.insert(id, ConfigurationReport::from(&known.configuration));
         }
     }
-    Ok(Stored { partitions: facts.partitions, nodes, configurations })
+    let (partitions, unprotected) = (facts.partitions, facts.unprotected);
+    Ok(Stored { partitions, unprotected, nodes, configurations })
 }
 
 /// The nodes that the control store has, or else those that the nodes know, and those whose directories are here.

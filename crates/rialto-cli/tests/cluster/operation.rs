@@ -76,6 +76,18 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
         assert!(text(&done).contains("leads"), "{}", text(&done));
     }
     assert_eq!(primary(&demo.status(), 0), stays);
+    // No transaction ran: the loss has left nothing undecided.
+    let listed = demo.command(&["decide"]);
+    assert!(
+        listed.status.code() == Some(0) && stdout(&listed).contains("no transaction waits"),
+        "{}",
+        text(&listed)
+    );
+    assert_eq!(demo.status()["undecided"], serde_json::json!([]));
+    for (name, code) in [("0.1.1", 3), ("0.1", 2)] {
+        let refused = demo.command(&["decide", "--transaction", name, "--decision", "abort"]);
+        assert!(refused.status.code() == Some(code) && stderr(&refused).contains(name), "{}", text(&refused));
+    }
     // The other one comes back behind it.
     let mut other = demo.start_node(&lost);
     demo.wait_until_whole();

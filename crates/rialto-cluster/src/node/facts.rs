@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::replica::configuration_key;
 use crate::control::{ControlError, ControlStore, Swapped};
 use crate::net::Member as LinkMember;
-use crate::protocol::replication::{Configuration, Member, StoreIdentity};
+use crate::protocol::replication::{Configuration, Member, StoreIdentity, Unprotected};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// The key of [`ClusterFacts`].
@@ -27,6 +27,10 @@ pub struct ClusterFacts {
     pub partitions: u32,
     /// How many replicas a partition has, the primary among them.
     pub replicas: u32,
+    /// What becomes of a commit at level 2 in a partition that has too few replicas in sync. Clusters that were made before
+    /// there was a choice have the first one.
+    #[serde(default)]
+    pub unprotected: Unprotected,
 }
 
 /// A node, as all others know it.
@@ -70,11 +74,18 @@ impl fmt::Display for FactsError {
             FactsError::NoCluster => f.write_str(
                 "the control store has no cluster under this prefix; make one with `rialto cluster init`",
             ),
-            FactsError::Another(facts) => write!(
-                f,
-                "the control store has a cluster of {} partitions with {} replicas each already; give another prefix",
-                facts.partitions, facts.replicas
-            ),
+            FactsError::Another(facts) => {
+                let refuses = match facts.unprotected {
+                    Unprotected::WhenOnDisk => "",
+                    Unprotected::Refused => ", which refuses commits at level 2 in unprotected ones,",
+                };
+                write!(
+                    f,
+                    "the control store has a cluster of {} partitions with {} replicas each{refuses} already; give another \
+                     prefix",
+                    facts.partitions, facts.replicas
+                )
+            }
             FactsError::Damaged { key, what } => write!(f, "the control store's key {key}: {what}"),
             FactsError::Wrong(what) => f.write_str(what),
         }
@@ -143,7 +154,7 @@ pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts])
     check(facts, nodes)?;
     match ClusterFacts::read(store) {
         Err(FactsError::NoCluster) => {}
-        Ok(found) if (found.partitions, found.replicas) != (facts.partitions, facts.replicas) => {
+        Ok(found) if ClusterFacts { id: facts.id.clone(), ..found.clone() } != *facts => {
             return Err(FactsError::Another(Box::new(found)));
         }
         Ok(_) => return Ok(()),
@@ -173,6 +184,11 @@ fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
             nodes.len(),
             facts.replicas
         ));
+    }
+    if facts.replicas < 2 && facts.unprotected == Unprotected::Refused {
+        return wrong(
+            "with one replica, partitions are always unprotected, and each commit at level 2 would be refused".to_owned(),
+        );
     }
     for (at, node) in nodes.iter().enumerate() {
         if !crate::net::is_a_name(&node.name) {

@@ -34,7 +34,8 @@ pub struct NodeOptions {
     pub directory: PathBuf,
     /// The options of each replica's database.
     pub database: Options,
-    /// The times and bounds of replication.
+    /// The times and bounds of replication. What becomes of level 2 in unprotected partitions is one for the cluster:
+    /// [`ClusterFacts::unprotected`] takes the place of what is here.
     pub replication: ReplicationOptions,
     /// How connections to other nodes are protected.
     pub security: Security,
@@ -125,8 +126,9 @@ impl Node {
     ///
     /// # Errors
     /// See [`NodeError`].
-    pub fn open(options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
+    pub fn open(mut options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
         let facts = ClusterFacts::read(&*store)?;
+        options.replication.unprotected = facts.unprotected;
         let nodes = NodeFacts::all(&*store)?;
         let Some(me) = nodes.iter().find(|node| node.name == options.name) else {
             let nodes = nodes.into_iter().map(|node| node.name).collect();
@@ -137,7 +139,12 @@ impl Node {
         let number = facts.number().expect("facts that were read have a number");
         let sending = Arc::new(Sending::default());
         let security = options.security.clone();
-        let transactions = Transactions::start(me, facts.partitions, &options.directory, sending.clone())?;
+        let transactions = Transactions::start(
+            me,
+            (facts.partitions, facts.unprotected),
+            &options.directory,
+            sending.clone(),
+        )?;
         let parts = Arc::new(Parts {
             me,
             facts,

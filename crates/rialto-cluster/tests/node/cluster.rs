@@ -14,7 +14,7 @@ use rialto_cluster::node::{
     Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init,
     make_table,
 };
-use rialto_cluster::protocol::replication::ReplicationOptions;
+use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
 /// How long a test waits for what has to come about. It is never asserted that something takes less.
@@ -53,6 +53,16 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose nodes all run.
     pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
+        Cluster::with(name, nodes, (partitions, replicas), Unprotected::WhenOnDisk)
+    }
+
+    /// The same, with an operator's choice for unprotected partitions.
+    pub fn with(
+        name: &str,
+        nodes: u32,
+        (partitions, replicas): (u32, u32),
+        unprotected: Unprotected,
+    ) -> Cluster {
         let store = MemoryStore::new();
         // All ports are drawn before any is given back.
         let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -66,7 +76,7 @@ impl Cluster {
             })
             .collect();
         drop(listeners);
-        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas };
+        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
         init(&store, &cluster, &facts).unwrap();
         let replication = ReplicationOptions {
             promise: Duration::from_millis(1500),

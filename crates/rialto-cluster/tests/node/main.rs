@@ -3,3 +3,5 @@
 mod cluster;
 mod replication;
 mod sql;
+mod undecided;
+mod unprotected;

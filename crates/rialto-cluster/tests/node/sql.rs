@@ -62,7 +62,8 @@ fn bank(session: &mut Session) {
     run(session, &format!("INSERT INTO accounts SELECT i, 100 FROM generate_series(1, {ACCOUNTS}) AS i"));
 }
 
-fn total(session: &mut Session) -> i64 {
+/// What all accounts have together.
+pub fn total(session: &mut Session) -> i64 {
     run(session, "SELECT balance FROM accounts").iter().map(|row| row[0].parse::<i64>().unwrap()).sum()
 }
 

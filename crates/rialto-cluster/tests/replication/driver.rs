@@ -7,8 +7,8 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Running, Swaps};
-use crate::world::{Arrival, PARTITION, PROMISE, Swap, Tells, World, seen};
+use crate::node::{Appends, Database, Kernel, Openings, Running, Swaps};
+use crate::world::{Arrival, HEARTBEAT, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
     pub fn swap(&mut self, node: usize, swap: Swap) -> Option<Revision> {
@@ -189,9 +189,19 @@ impl World {
                 self.nodes[node].kernel = Kernel::BeginsToLead;
                 let fails =
                     self.random.chance(self.weather.lead_fails, 1000) || self.nodes[node].fails_to_lead;
+                let (leads_begun, openings) = (self.nodes[node].leads_begun, self.nodes[node].openings);
+                let delay = match openings {
+                    Openings::Usual => 1 + self.random.below(60),
+                    Openings::Slow | Openings::Stuck => 2 * PROMISE + self.random.below(3 * PROMISE),
+                };
+                if openings == Openings::Slow {
+                    for moved in (0..delay).step_by(HEARTBEAT as usize) {
+                        let event = Event::OpeningMoved;
+                        self.put(moved, node, Arrival::Opening { process, leads_begun, event });
+                    }
+                }
                 let event = if fails { Event::LeadFailed } else { Event::Led };
-                let delay = 1 + self.random.below(60);
-                self.put(delay, node, Arrival::Outcome { process, event });
+                self.put(delay, node, Arrival::Opening { process, leads_begun, event });
             }
             Effect::Follow => {
                 let this = &mut self.nodes[node];

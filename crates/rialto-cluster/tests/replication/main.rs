@@ -18,7 +18,7 @@ mod world;
 
 use rialto_cluster::protocol::replication::{Event, RoleKind};
 
-use crate::node::{Appends, Database, Memory, Swaps};
+use crate::node::{Appends, Database, Memory, Openings, Swaps};
 use crate::world::{PROMISE, Weather, World};
 
 /// What a run has met.
@@ -109,7 +109,11 @@ fn fault(world: &mut World) {
         17 if draw.chance(1, 2) => (0..nodes as usize).for_each(|node| world.lose_power(node)),
         18 => world.nodes[node].appends = Appends::Fail,
         19 => world.nodes[node].appends = Appends::Stick,
-        20 => world.nodes[node].fails_to_lead = true,
+        20 => match draw.below(3) {
+            0 => world.nodes[node].fails_to_lead = true,
+            1 => world.nodes[node].openings = Openings::Slow,
+            _ => world.nodes[node].openings = Openings::Stuck,
+        },
         23 | 24 => {
             // The primary's process begins again, and finds the others silent soon.
             let node = leading.unwrap_or(node);
@@ -157,6 +161,7 @@ fn fault(world: &mut World) {
             world.store.is_away = false;
             for node in &mut world.nodes {
                 (node.appends, node.fails_to_lead, node.swaps) = (Appends::Work, false, Swaps::Usual);
+                node.openings = Openings::Usual;
             }
         }
     }

@@ -51,6 +51,16 @@ pub enum Swaps {
     LateAndDies,
 }
 
+/// How a database opens that is to lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Openings {
+    Usual,
+    /// It takes longer than a promise, and moves all the time.
+    Slow,
+    /// It does not move, and ends late.
+    Stuck,
+}
+
 /// What becomes of blocks that come to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appends {
@@ -77,6 +87,7 @@ pub struct Node {
     pub appends: Appends,
     /// The database does not lead.
     pub fails_to_lead: bool,
+    pub openings: Openings,
     /// What has failed is repaired by an opening only.
     pub needs_opening: bool,
     /// Its replica has said that it is none of the partition's.

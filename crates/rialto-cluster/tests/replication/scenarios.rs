@@ -2,6 +2,7 @@
 
 mod disks;
 mod members;
+mod openings;
 mod store_away;
 
 use rialto::io::Random;

@@ -13,7 +13,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Memory, Node, Swaps};
+use crate::node::{Appends, Database, Kernel, Memory, Node, Openings, Swaps};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -28,15 +28,46 @@ pub const HEARTBEAT: u64 = PROMISE / 8;
 /// What comes to a node, or to the store.
 #[derive(Debug)]
 pub enum Arrival {
-    Tick { process: u64 },
-    Message { envelope: Envelope, blocks: Vec<u64> },
-    Outcome { process: u64, event: Event },
-    Synced { process: u64 },
-    Opened { process: u64 },
-    StartedOver { process: u64, from: usize },
+    Tick {
+        process: u64,
+    },
+    Message {
+        envelope: Envelope,
+        blocks: Vec<u64>,
+    },
+    Outcome {
+        process: u64,
+        event: Event,
+    },
+    /// An opening of the database that is to lead has got further, or has ended.
+    Opening {
+        process: u64,
+        leads_begun: u64,
+        event: Event,
+    },
+    Synced {
+        process: u64,
+    },
+    Opened {
+        process: u64,
+    },
+    StartedOver {
+        process: u64,
+        from: usize,
+    },
     Restart,
-    Read { process: u64, servers: u64, ticket: Ticket },
-    Swap { process: u64, servers: u64, ticket: Ticket, swap: Swap, answer: bool },
+    Read {
+        process: u64,
+        servers: u64,
+        ticket: Ticket,
+    },
+    Swap {
+        process: u64,
+        servers: u64,
+        ticket: Ticket,
+        swap: Swap,
+        answer: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -158,6 +189,7 @@ impl World {
             retry: ms(PROMISE / 8),
             retry_max: ms(PROMISE),
             poll: ms(PROMISE),
+            opening_patience: ms(PROMISE / 2),
             min_in_sync: if random.chance(1, 4) { 3 } else { 2 },
             unprotected: match random.chance(1, 3) {
                 true => Unprotected::Refused,
@@ -179,6 +211,7 @@ impl World {
                 is_half: false,
                 appends: Appends::Work,
                 fails_to_lead: false,
+                openings: Openings::Usual,
                 needs_opening: false,
                 says_removed: false,
                 leads_begun: 0,
@@ -359,6 +392,7 @@ impl World {
             Arrival::Tick { .. }
                 | Arrival::Message { .. }
                 | Arrival::Outcome { .. }
+                | Arrival::Opening { .. }
                 | Arrival::Synced { .. }
                 | Arrival::Opened { .. }
                 | Arrival::StartedOver { .. }
@@ -386,18 +420,22 @@ impl World {
             Arrival::Message { envelope, blocks } => {
                 self.step(node, Event::Received(envelope), &blocks);
             }
+            Arrival::Opening { process, leads_begun, event } if process == self.nodes[node].process => {
+                let this = &mut self.nodes[node];
+                // It may have been taken back.
+                if this.kernel != Kernel::BeginsToLead || this.leads_begun != leads_begun {
+                    return;
+                }
+                if event == Event::Led {
+                    this.kernel = Kernel::Leads;
+                    let unique = self.random.next();
+                    this.log.write(unique);
+                }
+                self.step(node, event, &[]);
+            }
             Arrival::Outcome { process, event } if process == self.nodes[node].process => {
-                match event {
-                    Event::Led | Event::LeadFailed if self.nodes[node].kernel != Kernel::BeginsToLead => {
-                        return;
-                    }
-                    Event::Led => {
-                        self.nodes[node].kernel = Kernel::Leads;
-                        let unique = self.random.next();
-                        self.nodes[node].log.write(unique);
-                    }
-                    Event::LogMoved if self.nodes[node].replica.is_none() => return,
-                    _ => {}
+                if event == Event::LogMoved && self.nodes[node].replica.is_none() {
+                    return;
                 }
                 self.step(node, event, &[]);
             }
@@ -491,6 +529,7 @@ impl World {
             self.nodes[node].swaps = Swaps::Usual;
             self.nodes[node].appends = Appends::Work;
             self.nodes[node].fails_to_lead = false;
+            self.nodes[node].openings = Openings::Usual;
             self.nodes[node].disk = self.nodes[node].disk.max(20);
             if self.nodes[node].replica.is_none() {
                 self.begin_process(node);

@@ -192,9 +192,11 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
 }
 
 /// Codes that no client receives, with the reason.
-const UNHEARD: [(&str, &str); 4] = [
+const UNHEARD: [(&str, &str); 6] = [
     ("00000", "it is that of notices"),
     ("40001", "it is that of a plan for a table that has changed, and the session plans again"),
+    ("53000", "it is that of a commit in a cluster"),
+    ("57P03", "it is that of a partition without a primary"),
     ("XX000", "it is that of a bug"),
     ("XX001", "a server whose files are damaged does not start"),
 ];

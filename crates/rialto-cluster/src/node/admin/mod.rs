@@ -15,7 +15,10 @@ mod report;
 mod socket;
 
 pub use ask::{Reached, ask};
-pub use report::{AdminAnswer, AdminRequest, ConfigurationReport, NodeReport, PointReport, ReplicaReport};
+pub use report::{
+    AdminAnswer, AdminRequest, ConfigurationReport, DecidedReport, NodeReport, PointReport, ReplicaReport,
+    UndecidedReport,
+};
 pub use socket::AdminSocket;
 
 use std::fs::File;

@@ -4,8 +4,9 @@ use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Node, NodeFacts, ReplicaStatus};
-use crate::protocol::NodeId;
-use crate::protocol::replication::{Configuration, Member, RoleKind};
+use crate::protocol::replication::{Configuration, Member, RoleKind, Unprotected};
+use crate::protocol::transactions::{Decision, TransactionId, Undecided};
+use crate::protocol::{NodeId, PartitionId};
 
 /// What an operator asks a node for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,15 @@ pub enum AdminRequest {
         partition: u32,
         /// The numbers of nodes that are known to be dead.
         without: Vec<u32>,
+    },
+    /// A transaction that waits for an operator, after a forced loss of its deciding partition, ends so.
+    Decide {
+        /// The deciding partition, which this node leads.
+        partition: u32,
+        /// The transaction's name.
+        transaction: String,
+        /// How it ends.
+        decision: Decision,
     },
 }
 
@@ -50,6 +60,8 @@ pub struct NodeReport {
     pub version: String,
     /// The number of the cluster's partitions.
     pub partitions: u32,
+    /// What becomes of commits at level 2 in unprotected partitions.
+    pub unprotected: Unprotected,
     /// All nodes, as the control store had them last.
     pub nodes: Vec<NodeFacts>,
     /// Its connections with other nodes.
@@ -58,6 +70,10 @@ pub struct NodeReport {
     pub trouble: Option<String>,
     /// Branches of transactions over several partitions that have voted here, and do not know the decision.
     pub in_doubt: u64,
+    /// Transactions that wait for an operator, in the partitions that it leads.
+    pub undecided: Vec<UndecidedReport>,
+    /// Transactions that an operator has decided since the node leads their deciding partitions.
+    pub decided: Vec<DecidedReport>,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
 }
@@ -81,6 +97,35 @@ pub struct ReplicaReport {
     pub on_disk: Option<PointReport>,
     /// What went wrong last.
     pub trouble: Option<String>,
+}
+
+/// A transaction that waits for an operator: its deciding partition has lost its records by force, and no branch knows how
+/// it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndecidedReport {
+    /// Its name.
+    pub transaction: String,
+    /// Its deciding partition.
+    pub partition: u32,
+    /// For how many milliseconds the deciding partition has asked for the decision, since the node leads it.
+    pub age_ms: u64,
+    /// The partitions with a branch that is prepared, and keeps its locks.
+    pub prepared: Vec<u32>,
+    /// The partitions that have lost their branches by force themselves.
+    pub lost: Vec<u32>,
+}
+
+/// A transaction that an operator has decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedReport {
+    /// Its name.
+    pub transaction: String,
+    /// Its deciding partition.
+    pub partition: u32,
+    /// The decision.
+    pub decision: Decision,
+    /// Whether all its branches have ended so.
+    pub is_over: bool,
 }
 
 /// A place in a log.
@@ -108,16 +153,50 @@ pub struct ConfigurationReport {
 impl NodeReport {
     /// What a node is and has.
     pub fn of(node: &Node) -> NodeReport {
+        let unfinished = node.transactions().unfinished();
         NodeReport {
             node: node.id().0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             partitions: node.facts().partitions,
+            unprotected: node.facts().unprotected,
             nodes: node.nodes(),
             connections: node.links().connections(),
             trouble: node.trouble(),
-            in_doubt: node.transactions().unfinished().iter().map(|of| of.prepared as u64).sum(),
+            in_doubt: unfinished.iter().map(|of| of.prepared as u64).sum(),
+            undecided: unfinished
+                .iter()
+                .flat_map(|of| {
+                    of.undecided.iter().map(|undecided| UndecidedReport::of(of.partition, undecided))
+                })
+                .collect(),
+            decided: unfinished
+                .iter()
+                .flat_map(|of| of.decided.iter().map(|decided| DecidedReport::of(of.partition, decided)))
+                .collect(),
             replicas: node.replicas().iter().map(|replica| ReplicaReport::from(replica.status())).collect(),
         }
+    }
+}
+
+impl UndecidedReport {
+    fn of(PartitionId(partition): PartitionId, undecided: &Undecided) -> UndecidedReport {
+        let numbers = |partitions: &[PartitionId]| partitions.iter().map(|partition| partition.0).collect();
+        UndecidedReport {
+            transaction: undecided.id.name(),
+            partition,
+            age_ms: u64::try_from(undecided.age.as_millis()).unwrap_or(u64::MAX),
+            prepared: numbers(&undecided.prepared),
+            lost: numbers(&undecided.lost),
+        }
+    }
+}
+
+impl DecidedReport {
+    fn of(
+        PartitionId(partition): PartitionId,
+        (id, decision, is_over): &(TransactionId, Decision, bool),
+    ) -> DecidedReport {
+        DecidedReport { transaction: id.name(), partition, decision: *decision, is_over: *is_over }
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::report::{AdminAnswer, AdminRequest, NodeReport};
 use super::{Opened, SOCKET};
 use crate::node::Node;
+use crate::protocol::transactions::TransactionId;
 use crate::protocol::{NodeId, PartitionId};
 
 /// The longest request, in bytes.
@@ -107,6 +108,13 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
         }
         AdminRequest::Force { partition, ref without } => {
             replica(partition).map(|replica| replica.force(without.iter().copied().map(NodeId).collect()))
+        }
+        AdminRequest::Decide { partition, ref transaction, decision } => {
+            let named =
+                transaction.parse::<TransactionId>().map_err(|error| format!("{transaction}: {error}"));
+            let decided = named
+                .and_then(|id| node.transactions().operator_decides(PartitionId(partition), id, decision));
+            decided.map_err(AdminAnswer::Refused)
         }
     };
     begun.map_or_else(|refused| refused, |()| AdminAnswer::Begun)

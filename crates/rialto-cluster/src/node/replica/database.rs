@@ -227,7 +227,10 @@ fn open(place: &DatabasePlace, if_missing: IfMissing) -> Result<Option<Follower>
         IfMissing::TakeCopy | IfMissing::Create => {}
     }
     let options = Options { create: false, ..place.options.clone() };
-    // What other replicas in sync may lack is redone when the primary says so (C5).
+    // What other replicas in sync may lack is redone when the primary says so (C5), and up to where the others have the log
+    // is not known before the first heartbeat. So an opening redoes nothing, takes only as long as its checkpoint's tables,
+    // and copies nothing again: the log is there. A standby redoes it while it is in sync already; a replica that is to lead
+    // redoes it as primary, with the promises of its standbys. If it were redone before, it would have no promises meanwhile.
     let opened = Follower::open_redoing_up_to(&path, options, Lsn::ZERO);
     opened.map(Some).map_err(|error| error.to_string())
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rialto::log::{LogCursor, LogPoint};
-use rialto::{Error, Follower};
+use rialto::{Error, Follower, Lsn};
 
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task};
 use super::hosted::{Admission, ReplicaOptions, Shared};
@@ -102,6 +102,7 @@ pub fn start(
         follow_ups: VecDeque::new(),
         leads_since: None,
         changes: Changes::None,
+        opening_at: None,
         open_again: None,
         log_ended: false,
         is_unfit: false,
@@ -141,6 +142,8 @@ struct Driver {
     /// The epoch in which the database was asked to lead, and what was lost by then.
     leads_since: Option<(Epoch, Memories)>,
     changes: Changes,
+    /// What was redone when the opening for transactions was looked at last.
+    opening_at: Option<Lsn>,
     open_again: Option<Instant>,
     log_ended: bool,
     /// Whether the state machine was told that the database cannot go on.
@@ -437,9 +440,22 @@ impl Driver {
             self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
+        self.look_at_opening()?;
         self.step(Event::Tick, &[])?;
         self.forget_trouble();
         Ok(())
+    }
+
+    /// Tells whether the redo moves of a database that is to take transactions.
+    fn look_at_opening(&mut self) -> Result<(), Stops> {
+        let redone = match (&self.shared.state.lock().kernel, self.changes) {
+            (Kernel::Following(follower), Changes::Leads(_)) => follower.redone(),
+            _ => return Ok(()),
+        };
+        match self.opening_at.replace(redone) {
+            Some(before) if before == redone => Ok(()),
+            _ => self.step(Event::OpeningMoved, &[]),
+        }
     }
 
     /// What went wrong is over once the replica is in sync, and fit.
@@ -576,7 +592,7 @@ impl Driver {
                 self.follow_ups.push_back(Event::LeadFailed)
             }
             Kernel::Following(follower) => {
-                self.changes = Changes::Leads(epoch);
+                (self.changes, self.opening_at) = (Changes::Leads(epoch), None);
                 self.work.begin(Task::Lead(follower, epoch));
             }
             Kernel::Leading(_) => self.follow_ups.push_back(Event::Led),

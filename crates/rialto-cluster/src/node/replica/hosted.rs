@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rialto::fault_injection;
 use rialto::log::LogPoint;
 use rialto::{Database, Lsn, Options};
 
@@ -361,6 +362,14 @@ impl Lead {
         }
         state.running += 1;
         Ok(Admitted { lead: self.clone() })
+    }
+
+    /// Whether commits at level 2 are refused at this moment: too few replicas are in sync, and the cluster's operator has
+    /// chosen that. A commit is asked for before it has its place; what has its place is answered once it is on the disk.
+    pub fn refuses_level_2(&self) -> bool {
+        let state = self.shared.state.lock();
+        let refuses = state.machine.as_ref().is_some_and(Replica::refuses_level_2);
+        refuses && !fault_injection::is_on("unprotected-commits-unasked")
     }
 
     /// Waits until what ran may be answered: a commit with this place, or reads of nothing later, at this level. Asked for

@@ -12,7 +12,7 @@ use rialto_sql::{SqlError, SqlState};
 
 use super::rows;
 use super::served::ServedPartition;
-use super::work::{Action, Answer, SqlWork, What, level, of_replica};
+use super::work::{Action, Answer, SqlWork, What, level, of_replica, unprotected};
 use crate::node::replica::Admitted;
 use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
 
@@ -20,8 +20,8 @@ use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChang
 pub enum Task {
     /// Run an action.
     Run { sequence: u32, action: Action },
-    /// Reserve what its commit needs.
-    Reserve,
+    /// Reserve what its commit at this level needs.
+    Reserve { level: Level },
     /// Write *Prepared*.
     Prepare { rows: Vec<RowChange<SqlWork>>, level: Level },
     /// Wait until what it has read is durable.
@@ -97,8 +97,12 @@ impl Branch {
     fn carry_out(&mut self, task: Task, body: Body, left: &mut Option<Task>) -> Body {
         match task {
             Task::Run { sequence, action } => self.run(sequence, action, body, left),
-            Task::Reserve => {
-                let (body, has_room) = reserve(self.cleared(body));
+            Task::Reserve { level } => {
+                let body = self.cleared(body);
+                let (body, has_room) = match self.is_refused(&body, level) {
+                    true => (body, false),
+                    false => reserve(body),
+                };
                 self.served.reserved(self.id, has_room);
                 body
             }
@@ -158,6 +162,14 @@ impl Branch {
                 self.served.ran(self.id, sequence, is_durable.then_some(ran));
                 body
             }
+            What::Admit => {
+                let reply = match self.is_refused(&body, Level::Replicated) {
+                    true => Answer::Reply(Box::new(self.unprotected())),
+                    false => Answer::Nothing,
+                };
+                self.ran_with(sequence, reply, Access::Reads);
+                body
+            }
         }
     }
 
@@ -185,13 +197,18 @@ impl Branch {
                 return Body::Nothing;
             }
         };
-        let settles = (run.settle && !is_whole).then(|| level(run.choices.durability));
+        let asked = level(run.choices.durability);
+        let settles = (run.settle && !is_whole).then_some(asked);
         let mut stream = Stream { branch: self, sequence, is_whole, settles, is_too_large: false, left };
-        let reply = session.run(run, &mut stream);
+        let mut reply = session.run(run, &mut stream);
         let (sequence, is_too_large) = (stream.sequence, stream.is_too_large);
         if !self.settle(settles) {
             self.served.ran(self.id, sequence, None);
             return Body::Session(session);
+        }
+        let commits_at_2 = is_whole && reply.has_written && asked == Level::Replicated;
+        if reply.answer.is_ok() && commits_at_2 && self.served.lead().refuses_level_2() {
+            reply = self.unprotected();
         }
         let has_failed = reply.answer.is_err();
         let access = if reply.has_written { Access::Writes } else { Access::Reads };
@@ -239,6 +256,20 @@ impl Branch {
 
     fn is_durable(&self, place: Lsn, level: Level) -> bool {
         self.served.lead().answer(place, of_replica(level)).is_ok()
+    }
+
+    /// Whether this branch has written, and its commit at this level is refused: the partition is unprotected.
+    fn is_refused(&self, body: &Body, level: Level) -> bool {
+        let has_written = match body {
+            Body::Session(session) => session.has_written(),
+            Body::Transaction(_) => true,
+            Body::Nothing | Body::Prepared => false,
+        };
+        has_written && level == Level::Replicated && self.served.lead().refuses_level_2()
+    }
+
+    fn unprotected(&self) -> Reply {
+        failed(&unprotected(self.served.serves().partition))
     }
 
     fn prepare(&mut self, body: Body, rows: &[RowChange<SqlWork>], level: Level) -> Body {

@@ -14,7 +14,7 @@ use rialto_sql::partitions::{Branches, NodeCounts, Opening as SqlOpening, Partit
 use super::coordinators::{Cancelled, Coordinators};
 use super::directory::{Directory, Serves};
 use super::opening;
-use super::served::{ServedPartition, Unfinished};
+use super::served::{NotDecided, ServedPartition, Unfinished};
 use super::session::SessionTransaction;
 use super::work::{SqlWork, too_long_reply};
 use super::workers::Workers;
@@ -24,7 +24,10 @@ use crate::node::facts::NodeFacts;
 use crate::node::packet::Packet;
 use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
-use crate::protocol::transactions::{Act, Address, Body, Class, Message, Outcome, Sender, Start};
+use crate::protocol::replication::Unprotected;
+use crate::protocol::transactions::{
+    Act, Address, Body, Class, Decision, Message, Outcome, Sender, Start, TransactionId,
+};
 use crate::protocol::{NodeId, PartitionId};
 
 /// How often time is told to the state machines.
@@ -44,6 +47,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 pub struct Transactions {
     me: NodeId,
     partitions: u32,
+    unprotected: Unprotected,
     clock: NodeClock,
     sending: Arc<Sending>,
     directory: Directory,
@@ -69,13 +73,14 @@ struct Committed {
 }
 
 impl Transactions {
-    /// The transactions of a node that starts. The number of its start is kept in its directory.
+    /// The transactions of a node that starts, of a cluster with so many partitions, which does so with level 2 in an
+    /// unprotected one. The number of the node's start is kept in its directory.
     ///
     /// # Errors
     /// If the directory cannot be used, or no thread can start.
     pub fn start(
         me: NodeId,
-        partitions: u32,
+        (partitions, unprotected): (u32, Unprotected),
         directory: &Path,
         sending: Arc<Sending>,
     ) -> io::Result<Arc<Transactions>> {
@@ -83,6 +88,7 @@ impl Transactions {
         let transactions = Arc::new(Transactions {
             me,
             partitions,
+            unprotected,
             clock: NodeClock,
             sending,
             directory: Directory::default(),
@@ -170,9 +176,29 @@ impl Transactions {
         let now = self.now();
         let in_time = |mut of: Unfinished| {
             of.in_doubt_for = of.in_doubt_for.map(|time| time * PROTOCOL_PACE);
+            of.undecided.iter_mut().for_each(|undecided| undecided.age *= PROTOCOL_PACE);
             of
         };
         self.served.read().values().map(|served| in_time(served.unfinished(now))).collect()
+    }
+
+    /// An operator decides a transaction whose deciding partition has had a forced loss, and is served here. What was
+    /// decided so already stays so.
+    ///
+    /// # Errors
+    /// Why it has no effect, in words.
+    pub fn operator_decides(
+        &self,
+        partition: PartitionId,
+        id: TransactionId,
+        decision: Decision,
+    ) -> std::result::Result<(), String> {
+        let served =
+            self.find_served(partition).ok_or_else(|| format!("{partition} is not served by this node"))?;
+        served.operator_decides(id, decision).map_err(|why| match why {
+            NotDecided::Otherwise(before) => format!("{id} was decided otherwise before: {before}"),
+            NotDecided::NotUndecided => format!("{id} does not wait for an operator in {partition}"),
+        })
     }
 
     /// How many transactions are coordinated here at this moment.
@@ -248,6 +274,11 @@ impl Transactions {
 
     pub(super) fn me(&self) -> NodeId {
         self.me
+    }
+
+    /// What becomes of commits at level 2 in unprotected partitions.
+    pub(super) fn unprotected(&self) -> Unprotected {
+        self.unprotected
     }
 
     /// The protocol's clock.

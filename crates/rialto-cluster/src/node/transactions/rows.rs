@@ -35,7 +35,7 @@ pub fn make_table(db: &Database) -> Result<()> {
 
 /// The name of a prepared transaction.
 pub fn name(id: TransactionId) -> String {
-    format!("{}.{}.{}", id.node.0, id.start.0, id.number)
+    id.name()
 }
 
 /// The note of a prepared transaction: its row of the protocol.

@@ -1,6 +1,6 @@
 //! [`ServedPartition`]: a partition that this node serves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::rows;
 use super::work::{SqlWork, of_replica};
 use crate::node::replica::Lead;
 use crate::protocol::transactions::{
-    Effect, Level, Locking, Message, Opened, Participant, Ran, RowChange, Step, SystemRows, TransactionId,
+    Decision, Effect, Level, Locking, Message, Opened, Participant, Ran, RowChange, Step, SystemRows,
+    TransactionId, Undecided,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -33,8 +34,8 @@ pub struct ServedPartition {
 struct State {
     participant: Participant<SqlWork>,
     branches: HashMap<TransactionId, Handle>,
-    /// Transactions that wait for an operator.
-    undecided: Vec<TransactionId>,
+    /// What an operator has decided in this opening.
+    operator_decided: BTreeMap<TransactionId, Decision>,
 }
 
 struct Handle {
@@ -54,7 +55,18 @@ pub struct Unfinished {
     /// How many are prepared.
     pub prepared: usize,
     /// Transactions that an operator has to decide, after a forced loss.
-    pub undecided: Vec<TransactionId>,
+    pub undecided: Vec<Undecided>,
+    /// Transactions that an operator has decided in this opening, and whether all branches have ended so.
+    pub decided: Vec<(TransactionId, Decision, bool)>,
+}
+
+/// Why an operator's decision on a transaction has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotDecided {
+    /// An operator has decided otherwise before.
+    Otherwise(Decision),
+    /// It does not wait for an operator here.
+    NotUndecided,
 }
 
 impl ServedPartition {
@@ -69,7 +81,7 @@ impl ServedPartition {
         let opened = Opened { partition: serves.partition, opening: serves.opening, rows };
         let participant = Participant::open(opened, node.now());
         let pool = BranchPool::new(lead.database().clone());
-        let state = State { participant, branches: HashMap::new(), undecided: Vec::new() };
+        let state = State { participant, branches: HashMap::new(), operator_decided: BTreeMap::new() };
         let (node, state) = (Arc::downgrade(node), Mutex::new(state));
         Arc::new(ServedPartition { serves, lead, pool, table, node, state })
     }
@@ -98,7 +110,35 @@ impl ServedPartition {
             transactions: state.participant.unfinished(),
             in_doubt_for: state.participant.in_doubt_for(now),
             prepared: self.lead.database().prepared().len(),
-            undecided: state.undecided.clone(),
+            undecided: state.participant.undecided(now),
+            decided: state
+                .operator_decided
+                .iter()
+                .map(|(id, decision)| (*id, *decision, state.participant.remembers(*id).is_none()))
+                .collect(),
+        }
+    }
+
+    /// An operator decides a transaction that waits for that. What was decided so already stays so.
+    ///
+    /// # Errors
+    /// See [`NotDecided`].
+    pub fn operator_decides(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        decision: Decision,
+    ) -> std::result::Result<(), NotDecided> {
+        let mut settled = false;
+        self.step(|participant, _| settled = participant.operator_decides(id, decision));
+        let mut state = self.state.lock();
+        if settled {
+            state.operator_decided.insert(id, decision);
+            return Ok(());
+        }
+        match state.operator_decided.get(&id) {
+            Some(before) if *before == decision => Ok(()),
+            Some(before) => Err(NotDecided::Otherwise(*before)),
+            None => Err(NotDecided::NotUndecided),
         }
     }
 
@@ -182,7 +222,9 @@ impl ServedPartition {
             Effect::Run { transaction, sequence, action } => {
                 self.give(node, state, transaction, Task::Run { sequence, action });
             }
-            Effect::Reserve { transaction } => self.give(node, state, transaction, Task::Reserve),
+            Effect::Reserve { transaction, level } => {
+                self.give(node, state, transaction, Task::Reserve { level });
+            }
             Effect::Prepare { transaction, rows, level } => {
                 self.give(node, state, transaction, Task::Prepare { rows, level });
             }
@@ -206,7 +248,8 @@ impl ServedPartition {
                     Err(error) => served.commit_failed(transaction, &error),
                 });
             }
-            Effect::AskOperator { transaction } => state.undecided.push(transaction),
+            // The operator sees it among the undecided.
+            Effect::AskOperator { .. } => {}
         }
     }
 

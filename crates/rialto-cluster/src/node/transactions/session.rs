@@ -17,9 +17,10 @@ use super::directory::Serves;
 use super::work::{Action as SqlAction, Answer, SqlWork, What, level};
 use crate::net::SendError;
 use crate::protocol::PartitionId;
+use crate::protocol::replication::Unprotected;
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Place, Plan,
-    Sender, Tries,
+    Access, Action, Address, Body, BranchRef, Coordinator, Level, Message, Opening, Outcome, Pace, Place,
+    Plan, Sender, Tries,
 };
 
 /// How long a statement waits for a primary of its partition.
@@ -42,6 +43,8 @@ pub struct SessionTransaction {
     to_clear: BTreeSet<PartitionId>,
     /// What the branch of a statement that is alone in its transaction does when it has given its last row.
     then: Then,
+    /// The level that was asked for with the first statement.
+    level: Level,
     is_over: bool,
 }
 
@@ -85,6 +88,7 @@ impl SessionTransaction {
             branches: Arc::default(),
             to_clear: BTreeSet::new(),
             then: Then::Waits,
+            level: level(None),
             is_over: false,
         }
     }
@@ -232,12 +236,13 @@ impl SessionTransaction {
             let of = BranchRef { partition: *partition, opening: serves.opening, access: Access::Reads };
             match self.state.clone() {
                 None => {
+                    self.level = level(asked);
                     let coordinated = self.node.coordinators().begin(Pace::Statements);
                     let here = self.node.directory().of_node(self.node.me());
                     let plan = Plan {
                         request: None,
                         deciding: *partition,
-                        level: level(asked),
+                        level: self.level,
                         pace: Pace::Statements,
                         branches: vec![of],
                         tries: Tries::First,
@@ -313,14 +318,14 @@ impl SessionTransaction {
 
     fn commit_all(&mut self, choices: Option<&Choices>) -> Result<()> {
         let Some(coordinated) = self.state.clone() else { return Ok(()) };
+        self.level = choices.map_or(self.level, |choices| level(choices.durability));
+        self.ask_for_protection()?;
         let now = self.node.now();
         let messages = {
             let mut progress = coordinated.state.lock();
             if progress.ended.is_none() {
                 let coordinator = progress.coordinator.as_mut().expect("it is no call");
-                if let Some(choices) = choices {
-                    coordinator.set_level(level(choices.durability));
-                }
+                coordinator.set_level(self.level);
                 coordinator.commit(Answer::Nothing, now);
             }
             coordinated.take_effects(&mut progress)
@@ -337,6 +342,34 @@ impl SessionTransaction {
                 Err(retry("a partition's primary has changed, or a partition has refused it"))
             }
             Ended::As(Outcome::Unknown | Outcome::TooOld) => Err(unknown()),
+        }
+    }
+
+    /// Where commits at level 2 are refused in unprotected partitions, the branches are asked before any of them votes: the
+    /// client hears why. One that becomes unprotected after that refuses to vote, or to decide.
+    fn ask_for_protection(&mut self) -> Result<()> {
+        let partitions: Vec<PartitionId> = self.branches.lock().branches.keys().copied().collect();
+        let level = if partitions.len() > 1 { self.level.over_partitions() } else { self.level };
+        if self.node.unprotected() == Unprotected::WhenOnDisk || level != Level::Replicated {
+            return Ok(());
+        }
+        let actions = partitions.into_iter().map(|partition| Action {
+            partition,
+            action: self.action(partition, What::Admit),
+            place: Place::Open,
+        });
+        let actions = actions.collect();
+        let replies = self.act(actions)?;
+        let refusal = replies.into_iter().find_map(|(_, reply)| match reply {
+            Answer::Reply(reply) => reply.answer.err(),
+            Answer::Nothing | Answer::TooLarge => None,
+        });
+        match refusal {
+            Some(told) => {
+                self.give_up();
+                Err(SqlError::from(told))
+            }
+            None => Ok(()),
         }
     }
 
@@ -541,4 +574,25 @@ fn unknown() -> SqlError {
         "Look for the transaction's effects before you run it again.",
         Cause::OutcomeUnknown,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::transactions::work::unprotected;
+
+    #[test]
+    fn what_a_client_is_told_keeps_its_sqlstate() {
+        let errors = [
+            (no_primary(PartitionId(3)), "57P03"),
+            (retry("a primary has changed"), "40001"),
+            (unknown(), "08007"),
+            (cancelled(), "57014"),
+            (too_long(), "54000"),
+            (SqlError::from(Told::from(&unprotected(PartitionId(3)))), "53000"),
+        ];
+        for (error, code) in errors {
+            assert_eq!(error.sqlstate.code(), code, "{error}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use rialto_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use crate::node::replica;
+use crate::protocol::PartitionId;
 use crate::protocol::transactions::{Level, Work};
 
 /// The work of SQL sessions.
@@ -34,6 +35,8 @@ pub enum What {
     Request(Request),
     /// Waits until what the branch has read is durable at this level.
     Settle(Level),
+    /// Says whether the partition refuses the branch's commit at level 2 ([`unprotected`]).
+    Admit,
 }
 
 /// What an action gives.
@@ -55,6 +58,18 @@ pub fn too_long_reply(reply: &Answer) -> Answer {
         SqlError::new(SqlState::LimitExceeded, "a row of the result is too long for a message between nodes");
     let answer = Err(Told::from(&limit.hint("A message has at most 4 MiB.")));
     Answer::Reply(Box::new(Reply { answer, has_written }))
+}
+
+/// The error of a commit at level 2 in a partition that has too few replicas in sync, where the cluster refuses that.
+pub fn unprotected(partition: PartitionId) -> SqlError {
+    let message = format!(
+        "{partition} has too few replicas in sync, and this cluster then refuses commits at level standby: the transaction has \
+         no effect"
+    );
+    SqlError::new(SqlState::InsufficientResources, message).hint(
+        "Try again when `rialto cluster status` shows the partition as protected, or commit at level disk: SET \
+         rialto.durability = 'disk'.",
+    )
 }
 
 /// The level that a session asks for; without one, the cluster's default.

@@ -83,6 +83,9 @@ pub enum Event {
     /// The control store says that the partition's configuration has changed. It is a hint: replicas that get none, since the
     /// store tells of no changes or a hint is lost, ask in [`ReplicationOptions::poll`](super::ReplicationOptions::poll).
     StoreChanged,
+    /// [`Effect::Lead`] has not ended, and has got further. It is to come at least several times in
+    /// [`ReplicationOptions::opening_patience`](super::ReplicationOptions::opening_patience).
+    OpeningMoved,
     /// The replica's database takes transactions ([`Effect::Lead`]).
     Led,
     /// It does not: [`Effect::Lead`] has failed. The driver closes the database and opens it again, as for

@@ -55,6 +55,8 @@ pub(super) struct Leading {
     began: Epoch,
     /// Whether the database takes transactions.
     has_led: bool,
+    /// When the opening of the database for transactions has got further last.
+    opening_moved_at: Moment,
     pub(super) peers: Vec<Peer>,
     pub(super) agreed: LogPoint,
     pub(super) owed: LogPoint,
@@ -75,6 +77,7 @@ impl Leading {
         Leading {
             began: epoch,
             has_led: false,
+            opening_moved_at: at.now,
             peers: Vec::new(),
             agreed: BEGINNING,
             // What was answered in earlier epochs, or by an earlier process, is in this log.
@@ -92,6 +95,11 @@ impl Leading {
 
     pub fn led(&mut self) {
         self.has_led = true;
+    }
+
+    /// The database is being opened for transactions, and that has got further.
+    pub fn opening_moved(&mut self, now: Moment) {
+        self.opening_moved_at = now;
     }
 
     /// Its log has stopped.
@@ -152,10 +160,15 @@ impl Leading {
     /// Whether a new transaction at level 2 may run.
     pub fn admits_level_2(&self, common: &Common) -> bool {
         let is_drained = !matches!(self.ending, Ending::GoesOn);
-        common.current().is_some_and(|known| {
-            let enough = known.configuration.in_sync.len() >= common.options.min_in_sync;
-            !is_drained && (enough || common.options.unprotected == Unprotected::WhenOnDisk)
-        })
+        !is_drained && common.current().is_some() && !self.refuses_level_2(common)
+    }
+
+    /// Whether commits at level 2 are refused, since too few replicas are in sync and the operator has chosen so.
+    pub fn refuses_level_2(&self, common: &Common) -> bool {
+        common.options.unprotected == Unprotected::Refused
+            && common
+                .current()
+                .is_some_and(|known| known.configuration.in_sync.len() < common.options.min_in_sync)
     }
 
     /// A replica says how far it is.
@@ -168,7 +181,7 @@ impl Leading {
     ) {
         let (promise, stream, received, fitness) = status;
         let Some(known) = &common.known else { return };
-        if !self.has_led || !known.configuration.has(from.node) {
+        if !known.configuration.has(from.node) {
             return;
         }
         // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
@@ -191,8 +204,8 @@ impl Leading {
         if let Some(ask) = promise {
             peer.promise.given(ask, now, &common.options);
         }
-        // Without an open database nothing can be sent to it.
-        let Some(received) = received else { return };
+        // Without an open database nothing can be sent to it, and before this one leads there is nothing to be sent.
+        let Some(received) = received.filter(|_| self.has_led) else { return };
         if stream.is_some() && stream == peer.stream {
             peer.acknowledge(received, now);
         } else if now >= peer.next_stream {
@@ -227,11 +240,15 @@ impl Leading {
             common.want_read(at.now);
             return true;
         };
-        let Some(at) = at.with_log().filter(|_| self.has_led) else { return true };
+        let Some(at) = at.with_log() else { return true };
         if at.now >= self.last_step + common.options.heartbeat * 2 {
             self.peers.iter_mut().for_each(Peer::forgive);
         }
         self.last_step = at.now;
+        if !self.has_led {
+            self.hold_promises(common, &known, at);
+            return true;
+        }
         self.peers.iter_mut().for_each(|peer| peer.compare(at));
         self.agree(common, &known.configuration, at);
         self.served_at_last_step = self.serves(common, at.now);
@@ -312,6 +329,19 @@ impl Leading {
             if let Some((stream, begin, end)) = peer.next_to_send(at, &common.options) {
                 common.effect(Effect::Ship { to: peer.member, stream, begin, end });
             }
+        }
+    }
+
+    /// While its database is opened for transactions it asks for promises all the same. Otherwise a standby would take over
+    /// from an opening that takes longer than a promise, be alone in sync, and have the others copy. An opening that gets
+    /// nowhere is given up: the promises run out.
+    fn hold_promises(&mut self, common: &mut Common, known: &Known, at: WithLog) {
+        let is_stuck = at.now >= self.opening_moved_at + common.options.opening_patience
+            && !fault_injection::is_on("stuck-opening-for-ever");
+        let is_due = at.now >= self.next_heartbeat && !fault_injection::is_on("silent-while-it-opens");
+        if is_due && !is_stuck {
+            self.next_heartbeat = at.now + common.options.heartbeat;
+            self.heartbeat(common, known, at);
         }
     }
 

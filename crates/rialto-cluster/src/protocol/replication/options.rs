@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// What becomes of a commit at level 2 while fewer than [`ReplicationOptions::min_in_sync`] replicas are in sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unprotected {
     /// It is answered once it is on the primary's disk.
+    #[default]
     WhenOnDisk,
     /// It is refused before it runs. One that has its place in the log already is answered once it is on the disk.
     Refused,
@@ -34,6 +38,9 @@ pub struct ReplicationOptions {
     pub retry_max: Duration,
     /// A replica that hears no primary asks the control store for the configuration so often, if it has no other reason to.
     pub poll: Duration,
+    /// A primary whose database is still being opened for transactions, and whose redo has not moved for so long, asks for
+    /// no more promises: its standbys may take over.
+    pub opening_patience: Duration,
     /// With fewer replicas in sync, memory alone is no protection.
     pub min_in_sync: usize,
     /// What then becomes of level 2.
@@ -59,6 +66,7 @@ impl Default for ReplicationOptions {
             retry: Duration::from_millis(500),
             retry_max: Duration::from_secs(4),
             poll: Duration::from_secs(5),
+            opening_patience: Duration::from_secs(10),
             min_in_sync: 2,
             unprotected: Unprotected::WhenOnDisk,
         }

@@ -121,6 +121,16 @@ impl Replica {
         }
     }
 
+    /// Whether commits at level 2 are refused, since too few replicas are in sync and the operator has chosen
+    /// [`Unprotected::Refused`](super::Unprotected::Refused). Unlike [`Replica::admits_level_2`], it says nothing of a
+    /// primary that drains: what began before ends as it would have.
+    pub fn refuses_level_2(&self) -> bool {
+        match &self.role {
+            Role::Leading(leading) => leading.refuses_level_2(&self.common),
+            Role::Following(_) => false,
+        }
+    }
+
     /// What an operator is shown of it.
     pub fn status(&self, now: Moment) -> ReplicaStatus {
         let configuration = self.common.known.as_ref().map(|known| &known.configuration);
@@ -164,6 +174,7 @@ impl Replica {
                     self.swapped(at, outcome);
                 }
             }
+            Event::OpeningMoved => self.if_leading(|leading, _| leading.opening_moved(at.now)),
             Event::Led => {
                 self.common.lead_failures = 0;
                 self.if_leading(|leading, _| leading.led());

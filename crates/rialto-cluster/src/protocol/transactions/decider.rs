@@ -42,9 +42,24 @@ struct Remembered {
 #[derive(Debug)]
 struct Inquiry {
     branches: Branches,
+    began: Duration,
     heard: BTreeMap<PartitionId, Standing>,
     ask_at: Duration,
     with_operator: bool,
+}
+
+/// A transaction that waits for an operator: after a forced loss its deciding partition has no decision of it, and no
+/// branch knows one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecided {
+    /// The transaction.
+    pub id: TransactionId,
+    /// How long the deciding partition has asked for the decision, in this opening.
+    pub age: Duration,
+    /// The partitions whose branches are prepared: they keep their locks, and end as the operator says.
+    pub prepared: Vec<PartitionId>,
+    /// The partitions that have had forced losses themselves, and have nothing of the transaction any more.
+    pub lost: Vec<PartitionId>,
 }
 
 /// What is known of a transaction when a branch of it asks, after a forced loss.
@@ -193,8 +208,8 @@ impl Decider {
         if inquirer == Inquirer::GivenUp {
             return self.record(id, Decision::Abort, branches, effects);
         }
-        let inquiry =
-            Inquiry { branches, heard: BTreeMap::new(), ask_at: now + TELL_AGAIN, with_operator: false };
+        let (heard, ask_at) = (BTreeMap::new(), now + TELL_AGAIN);
+        let inquiry = Inquiry { branches, began: now, heard, ask_at, with_operator: false };
         self.inquiries.insert(id, inquiry);
         self.ask(id, effects);
     }
@@ -219,6 +234,25 @@ impl Decider {
             inquiry.with_operator = true;
             effects.push(Effect::AskOperator { transaction: id });
         }
+    }
+
+    /// The transactions that wait for an operator.
+    pub fn undecided(&self, now: Duration) -> Vec<Undecided> {
+        let asked = self.inquiries.iter().filter(|(_, inquiry)| inquiry.with_operator);
+        let show = |(id, inquiry): (&TransactionId, &Inquiry)| {
+            let that_say = |standing| {
+                let heard = inquiry.heard.iter().filter(move |(_, heard)| **heard == standing);
+                heard.map(|(partition, _)| *partition).collect()
+            };
+            let age = now.saturating_sub(inquiry.began);
+            Undecided { id: *id, age, prepared: that_say(Standing::Prepared), lost: that_say(Standing::Lost) }
+        };
+        asked.map(show).collect()
+    }
+
+    /// Whether a transaction waits for an operator.
+    pub fn waits_for_operator(&self, id: TransactionId) -> bool {
+        self.inquiries.get(&id).is_some_and(|inquiry| inquiry.with_operator)
     }
 
     /// Ends an inquiry.

@@ -45,6 +45,8 @@ pub enum Effect<W: Work> {
     Reserve {
         /// The transaction.
         transaction: TransactionId,
+        /// The level that it commits at. A driver may say that there is no room, since it refuses the level.
+        level: Level,
     },
     /// Write *Prepared*, with values and locks; once it is durable at the level, call
     /// [`super::Participant::durable`] with [`Step::Prepared`].

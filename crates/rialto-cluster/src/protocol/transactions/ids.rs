@@ -1,6 +1,7 @@
 //! Names and numbers of transactions over several partitions.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rialto::fault_injection;
@@ -65,6 +66,57 @@ impl Level {
 
 impl fmt::Display for TransactionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction {}.{}.{}", self.node.0, self.start.0, self.number)
+        write!(f, "transaction {}", self.name())
+    }
+}
+
+impl TransactionId {
+    /// Its three numbers with dots between them: the name under which an operator knows it. [`str::parse`] reads it.
+    pub fn name(&self) -> String {
+        format!("{}.{}.{}", self.node.0, self.start.0, self.number)
+    }
+}
+
+/// A text that names no transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoTransactionId;
+
+impl fmt::Display for NoTransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected three numbers with dots between them, as in 0.1760000000000.17")
+    }
+}
+
+impl std::error::Error for NoTransactionId {}
+
+impl FromStr for TransactionId {
+    type Err = NoTransactionId;
+
+    fn from_str(name: &str) -> Result<TransactionId, NoTransactionId> {
+        let mut parts = name.split('.');
+        let mut next = || parts.next().ok_or(NoTransactionId);
+        let (node, start, number) = (next()?, next()?, next()?);
+        let wrong = |_| NoTransactionId;
+        let id = TransactionId {
+            node: NodeId(node.parse().map_err(wrong)?),
+            start: Start(start.parse().map_err(wrong)?),
+            number: number.parse().map_err(wrong)?,
+        };
+        // One name for each transaction: no signs, and no zeros in front.
+        (id.name() == name).then_some(id).ok_or(NoTransactionId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_one_transaction() {
+        let id = TransactionId { node: NodeId(3), start: Start(1_760_000_000_000), number: 17 };
+        assert_eq!(id.name().parse(), Ok(id));
+        for wrong in ["", "3", "3.1", "3.1.17.0", "3.1.", "+3.1.17", "3.01.17", "a.1.17", "3.1.17 "] {
+            assert_eq!(wrong.parse::<TransactionId>(), Err(NoTransactionId), "{wrong:?}");
+        }
     }
 }

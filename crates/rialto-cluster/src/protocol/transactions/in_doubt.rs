@@ -21,7 +21,7 @@ use super::decider::Inquirer;
 use super::ended::{Admission, Ended};
 use super::{
     Address, Body, Branches, Decision, Effect, Keeps, Level, Opening, Participant, RowChange, Standing, Step,
-    TransactionId, Work,
+    TransactionId, Undecided, Work,
 };
 use crate::protocol::PartitionId;
 
@@ -89,9 +89,24 @@ impl<W: Work> Participant<W> {
         branches.of(self.id).is_some_and(|branch| branch.opening > self.opening)
     }
 
-    /// After a forced loss, an operator says how a transaction ends of which no partition knows.
-    pub fn operator_decides(&mut self, id: TransactionId, decision: Decision) {
-        self.decider.settle(id, decision, &mut self.effects);
+    /// The transactions that wait for an operator, after a forced loss.
+    pub fn undecided(&self, now: Duration) -> Vec<Undecided> {
+        self.decider.undecided(now)
+    }
+
+    /// After a forced loss, an operator says how a transaction ends of which no partition knows. False, and without an
+    /// effect, if it does not wait for an operator: it has ended, or a branch may still tell.
+    pub fn operator_decides(&mut self, id: TransactionId, decision: Decision) -> bool {
+        let waits = self.decider.waits_for_operator(id);
+        if waits {
+            self.decider.settle(id, decision, &mut self.effects);
+        }
+        waits
+    }
+
+    /// The decision of a transaction that this deciding partition remembers, since a branch has not confirmed it.
+    pub fn remembers(&self, id: TransactionId) -> Option<Decision> {
+        self.decider.remembers(id)
     }
 
     /// The coordinator has given the transaction up.

@@ -83,6 +83,15 @@ pub enum Decision {
     Abort,
 }
 
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Decision::Commit => "commit",
+            Decision::Abort => "abort",
+        })
+    }
+}
+
 /// What a branch knows of a transaction, when its deciding partition has lost its own record of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {

@@ -106,9 +106,9 @@ pub use answers::{Answers, CLOCK_MARGIN, Found, LIFETIME};
 pub use coordinator::{
     ACT_WITHIN, Action, Coordinator, CoordinatorEffect, DECIDE_AGAIN, DECIDE_WITHIN, Place, Plan, Tries,
 };
-pub use decider::TELL_AGAIN;
+pub use decider::{TELL_AGAIN, Undecided};
 pub use effect::{Effect, Keeps, Locking, Step};
-pub use ids::{Level, Opening, Request, Start, TransactionId};
+pub use ids::{Level, NoTransactionId, Opening, Request, Start, TransactionId};
 pub use in_doubt::UNDECIDED_FOR;
 pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Sender, Standing, Verdict};
 pub use participant::{ASK_AFTER, Opened, Participant, Ran};

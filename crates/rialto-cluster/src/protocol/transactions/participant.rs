@@ -208,7 +208,7 @@ impl<W: Work> Participant<W> {
                 let of = BranchRef { partition: self.id, opening, access: Access::Writes };
                 let branches = Branches { deciding: self.id, all: [of].into(), level };
                 branch.state = State::ReservingDecision { branches, verdict: Verdict::Commit(reply) };
-                self.effects.push(Effect::Reserve { transaction: id });
+                self.effects.push(Effect::Reserve { transaction: id, level });
             }
             (None, None) => {
                 branch.state = State::Idle;
@@ -461,8 +461,9 @@ impl<W: Work> Participant<W> {
             Admission::Open => match self.branches.get_mut(&id) {
                 Some(branch) => {
                     if matches!(branch.state, State::Idle) {
+                        let level = branches.level;
                         branch.state = State::ReservingDecision { branches, verdict };
-                        self.effects.push(Effect::Reserve { transaction: id });
+                        self.effects.push(Effect::Reserve { transaction: id, level });
                     }
                     return;
                 }
@@ -486,8 +487,9 @@ impl<W: Work> Participant<W> {
             return self.write_prepared(id, branches, rides);
         }
         let branch = self.branches.get_mut(&id).expect("it is here");
+        let level = branches.level;
         branch.state = State::Reserving { branches, rides };
-        self.effects.push(Effect::Reserve { transaction: id });
+        self.effects.push(Effect::Reserve { transaction: id, level });
     }
 
     fn write_prepared(&mut self, id: TransactionId, branches: Branches, rides: Option<Rides<W>>) {

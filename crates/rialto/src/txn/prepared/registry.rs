@@ -54,8 +54,8 @@ enum PreparedEntry {
     Voting,
     /// Its transaction waits for a decision.
     Undecided(Box<Undecided>),
-    /// A call decides it.
-    Deciding { note: Vec<u8> },
+    /// A call decides it. So many bytes of the log's room it lacks meanwhile.
+    Deciding { note: Vec<u8>, lacks: usize },
 }
 
 /// A transaction that waits for its decision.
@@ -122,7 +122,7 @@ impl PreparedTransactions {
         let undecided = registry.entries.iter().filter_map(|(name, entry)| match entry {
             PreparedEntry::Voting => None,
             PreparedEntry::Undecided(undecided) => Some((name, &undecided.note)),
-            PreparedEntry::Deciding { note } => Some((name, note)),
+            PreparedEntry::Deciding { note, .. } => Some((name, note)),
         });
         undecided.map(|(name, note)| PreparedTransaction { name: name.clone(), note: note.clone() }).collect()
     }
@@ -178,37 +178,55 @@ impl PreparedTransactions {
 
     /// As [`PreparedTransactions::reserve_room`], but waits for room in the log, and asks for checkpoints that free some,
     /// for about [`Options::log_wait_max`](crate::Options::log_wait_max). Gives whether all have some.
-    pub fn find_room(&self, core: &Core) -> bool {
+    ///
+    /// # Errors
+    /// As [`PreparedTransactions::reserve_room`].
+    pub fn find_room(&self, core: &Core) -> Result<bool> {
         let until = core.clock.now() + core.defaults.log_wait_max;
         let mut attempts = core.commits.log.attempts_for_room();
         loop {
-            let bytes = self.reserve_room();
+            let bytes = self.reserve_room()?;
             if bytes == 0 {
-                return true;
+                return Ok(true);
             }
             if core.clock.now() >= until || attempts == 0 || !core.commits.log.make_room(bytes) {
-                return false;
+                return Ok(false);
             }
             attempts -= 1;
         }
     }
 
     /// Reserves the log's room for the decisions of the transactions that an opening has found none for. Gives for how many
-    /// bytes there is still none.
-    pub fn reserve_room(&self) -> usize {
+    /// bytes there is still none, those of decisions that wait for room among them.
+    ///
+    /// # Errors
+    /// [`Error::LogTooSmall`] if a decision needs more than there can ever be: the log's bound was larger when its
+    /// transaction voted.
+    pub fn reserve_room(&self) -> Result<usize> {
         let mut registry = self.0.lock();
         if !registry.may_lack_room {
-            return 0;
+            return Ok(0);
         }
-        let mut bytes = 0;
+        let (mut bytes, mut too_small) = (0, None);
         for (name, entry) in &mut registry.entries {
-            let PreparedEntry::Undecided(undecided) = entry else { continue };
-            if !undecided.has_room {
-                bytes += undecided.reserve(name);
-            }
+            bytes += match entry {
+                PreparedEntry::Undecided(undecided) if !undecided.has_room => {
+                    undecided.reserve(name).unwrap_or_else(|error| {
+                        too_small = Some(error);
+                        undecided.needs(name)
+                    })
+                }
+                PreparedEntry::Deciding { .. }
+                    if fault_injection::is_on("votes-beside-a-waiting-decision") =>
+                {
+                    0
+                }
+                PreparedEntry::Deciding { lacks, .. } => *lacks,
+                PreparedEntry::Voting | PreparedEntry::Undecided(_) => 0,
+            };
         }
         registry.may_lack_room = bytes > 0;
-        bytes
+        too_small.map_or(Ok(bytes), Err)
     }
 
     fn take(&self, name: &str) -> Result<Box<Undecided>> {
@@ -224,7 +242,8 @@ impl PreparedTransactions {
         let PreparedEntry::Undecided(undecided) = entry else {
             return Err(Error::PreparedBusy { name: name.to_owned() });
         };
-        let deciding = PreparedEntry::Deciding { note: undecided.note.clone() };
+        let lacks = if undecided.has_room { 0 } else { undecided.needs(name) };
+        let deciding = PreparedEntry::Deciding { note: undecided.note.clone(), lacks };
         match std::mem::replace(entry, deciding) {
             PreparedEntry::Undecided(undecided) => Ok(undecided),
             PreparedEntry::Voting | PreparedEntry::Deciding { .. } => unreachable!("it was looked at"),
@@ -245,10 +264,31 @@ impl Undecided {
     }
 
     /// Reserves the log's room for its decision, if there is some now. Gives how many bytes it lacks.
-    pub fn reserve(&mut self, name: &str) -> usize {
-        let more = record::deletion_bytes(name, self.rows) + ROWS_BYTES;
-        self.has_room = matches!(self.context.reserve_at_once(more), Ok(true));
-        if self.has_room { 0 } else { self.context.packet_bytes().len() + more }
+    ///
+    /// # Errors
+    /// [`Error::LogTooSmall`] if there cannot be as much.
+    pub fn reserve(&mut self, name: &str) -> Result<usize> {
+        let more = self.more_bytes(name);
+        match self.context.reserve_at_once(more) {
+            Ok(there) => self.has_room = there,
+            Err(error @ Error::LogTooSmall { .. }) => return Err(error),
+            // The log has stopped: there is nothing to wait for.
+            Err(_) => self.has_room = false,
+        }
+        Ok(if self.has_room { 0 } else { self.needs(name) })
+    }
+
+    /// How many bytes of the log its decision may take.
+    fn needs(&self, name: &str) -> usize {
+        self.context.packet_bytes().len() + self.more_bytes(name)
+    }
+
+    /// By how much its packet may grow until it is decided. The deletion of its record is in the packet already, from its
+    /// vote or its opening on; the room that the vote had is enough for that.
+    fn more_bytes(&self, name: &str) -> usize {
+        let is_deletion_to_come = self.is_rolled_back || fault_injection::is_on("openings-reserve-more");
+        let deletion = if is_deletion_to_come { record::deletion_bytes(name, self.rows) } else { 0 };
+        deletion + ROWS_BYTES
     }
 
     /// After a failure it is as it was, or as an abort that has begun.

@@ -92,7 +92,7 @@ impl TakenAgain {
     pub fn keep(mut self, core: &Core) {
         for (name, mut undecided) in std::mem::take(&mut self.0) {
             // If there is no room now, it is looked for again when the log has freed some, and by the decision.
-            undecided.reserve(&name);
+            let _ = undecided.reserve(&name);
             undecided.context.outlast_limits();
             core.prepared.put(&name, Box::new(undecided));
         }

@@ -70,7 +70,7 @@ impl Transaction<'static> {
     /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction;
     /// [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also for one with
     /// very many locks; [`Error::LogFull`], also as long as a transaction that an earlier opening has prepared lacks room for
-    /// its decision; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
+    /// its decision; [`Error::LogTooSmall`], also as long as such a decision needs more than the log's bound is now; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
     /// [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
     /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {
@@ -121,16 +121,16 @@ impl Transaction<'static> {
             context.prepared_record(note)
         })?;
         let rows = rows_of(record.len());
-        if !fault_injection::is_on("no-room-for-a-decision") {
-            let more = deletion_bytes(name, rows) + ROWS_BYTES;
-            self.operate(|context| context.reserve_for_decision(more))?;
-        }
-        // Those that have voted come first.
-        if !fault_injection::is_on("votes-beside-lack-of-room") && !core.prepared.find_room(core) {
+        // Those that have voted come first, and this one takes no room that they wait for.
+        if !fault_injection::is_on("votes-beside-lack-of-room") && !core.prepared.find_room(core)? {
             let reason = "a transaction that an earlier opening has prepared has none for its decision yet; try again after the next \
                           checkpoint"
                 .to_owned();
             return Err(Error::LogFull { reason }.into());
+        }
+        if !fault_injection::is_on("no-room-for-a-decision") {
+            let more = deletion_bytes(name, rows) + ROWS_BYTES;
+            self.operate(|context| context.reserve_for_decision(more))?;
         }
         let choices = self.context().choices;
         let options = TxOptions {

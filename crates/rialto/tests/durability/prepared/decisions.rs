@@ -1,5 +1,7 @@
 //! Decisions: rows that are written with them, and the room that they need.
 
+mod room;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;

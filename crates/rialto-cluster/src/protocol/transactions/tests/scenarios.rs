@@ -6,7 +6,8 @@ use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::{
     Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect, Decision,
     Effect, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran, RowChange,
-    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Verdict,
+    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Undecided,
+    Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -136,9 +137,17 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     let mut of = Of::open(DECIDING, 4, &lost);
     of.hears(other, Body::Inquire(branches()), 0);
     let standing = Body::Standing(Standing::Prepared, branches());
+    // While a branch may still tell, an operator has no say.
+    assert!(!of.0.operator_decides(ID, Decision::Abort) && of.0.undecided(Duration::ZERO).is_empty());
     assert!(of.hears(other, standing, 0)[0].starts_with("AskOperator"));
-    of.0.operator_decides(ID, Decision::Commit);
+    let age = Duration::from_secs(7);
+    let undecided = Undecided { id: ID, age, prepared: vec![OTHER], lost: Vec::new() };
+    assert_eq!(of.0.undecided(age), [undecided]);
+    assert!(of.0.operator_decides(ID, Decision::Commit));
     assert_eq!(of.effects(), ["decision Commit, Rows"]);
+    // Once is enough.
+    assert!(!of.0.operator_decides(ID, Decision::Abort) && of.0.undecided(age).is_empty());
+    assert_eq!((of.effects().len(), of.0.remembers(ID)), (0, Some(Decision::Commit)));
 }
 
 #[test]

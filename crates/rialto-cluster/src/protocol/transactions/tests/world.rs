@@ -389,7 +389,7 @@ impl World {
             Effect::Send(message) => self.send(message),
             Effect::Begin { transaction, locking } => model.begin(transaction, locking),
             Effect::Run { transaction, sequence, action } => model.run(transaction, sequence, action, now),
-            Effect::Reserve { transaction } => {
+            Effect::Reserve { transaction, .. } => {
                 let has_room = model.reserve(transaction);
                 primary.reserved(transaction, has_room, now);
             }
@@ -410,7 +410,7 @@ impl World {
             Effect::Release { transaction } => model.abort(transaction, Vec::new(), Level::Memory),
             Effect::Write { transaction, rows, level, step } => model.write(transaction, rows, level, step),
             Effect::AskOperator { transaction } => {
-                primary.operator_decides(transaction, says);
+                assert!(primary.operator_decides(transaction, says), "{transaction} waits for its operator");
                 self.operator_asked += 1;
             }
         }

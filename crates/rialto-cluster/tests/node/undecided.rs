@@ -1,0 +1,93 @@
+//! What a forced loss leaves undecided: an operator sees it, and decides it.
+
+use std::sync::Arc;
+
+use rialto::TxOptions;
+use rialto::row::Value;
+use rialto_cluster::node::Level;
+use rialto_cluster::node::admin::{AdminAnswer, AdminRequest, AdminSocket, NodeReport, Reached, ask};
+use rialto_cluster::protocol::transactions::{
+    Access, BranchRef, Branches, Decision, Level as CommitLevel, Opening, Start, TransactionId,
+};
+use rialto_cluster::protocol::{NodeId, PartitionId};
+
+use crate::cluster::{Cluster, Directory, PATIENCE, soon};
+
+fn opening(cluster: &Cluster, partition: u32) -> Opening {
+    let lead = cluster.replica(cluster.primary(partition), partition).lead().unwrap();
+    Opening(lead.epoch().0)
+}
+
+/// Leaves a branch in partition 1 that has voted to insert a row, as a node leaves it that dies then.
+fn prepare(cluster: &Cluster, id: TransactionId, branches: &Branches, row: i64) {
+    let primary = cluster.replica(cluster.primary(1), 1);
+    let db = primary.admit().unwrap();
+    let mut branch =
+        db.database().begin_with(&TxOptions { may_prepare: true, ..TxOptions::default() }).unwrap();
+    let table = branch.table("numbers").unwrap();
+    branch.insert(&table, &[Value::Int8(row)]).unwrap();
+    // The note is the branch's row of the protocol.
+    let note = postcard::to_stdvec(&(id, branches)).unwrap();
+    branch.prepare(&id.name(), &note).unwrap();
+    db.answer(db.database().log_end().lsn, Level::Disk).unwrap();
+}
+
+#[test]
+fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
+    let mut cluster = Cluster::new("undecided", 2, 2, 2);
+    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    let [keeps, undone] = [7, 8].map(|number| TransactionId { node: NodeId(0), start: Start(1), number });
+    let all = [0, 1].map(|partition| BranchRef {
+        partition: PartitionId(partition),
+        opening: opening(&cluster, partition),
+        access: Access::Writes,
+    });
+    let branches = Branches { deciding: PartitionId(0), all: all.into(), level: CommitLevel::Replicated };
+    prepare(&cluster, keeps, &branches, 7);
+    prepare(&cluster, undone, &branches, 8);
+    // The deciding partition is led by force from now on, and then the other one is opened anew: its branches ask.
+    let from = cluster.primary(0);
+    let to = 1 - from;
+    cluster.replica(to, 0).force(vec![NodeId(from as u32)]);
+    soon("it leads by force", || cluster.primary(0) == to);
+    let other = 1 - cluster.primary(1);
+    cluster.in_sync(1, 2);
+    cluster.switch_over(1, other);
+    let report = || NodeReport::of(cluster.node(to));
+    soon("an operator is asked", || report().undecided.len() == 2);
+    let undecided = report().undecided;
+    assert_eq!((undecided[0].partition, &undecided[0].prepared[..]), (0, &[1][..]), "{undecided:?}");
+    soon("it grows older", || report().undecided[0].age_ms > undecided[0].age_ms);
+
+    let node = Arc::new(cluster.nodes[to].take().unwrap());
+    let directory = Directory::new("undecided-admin");
+    let socket = AdminSocket::open(directory.path(), node.clone()).unwrap();
+    let asked = |request: &AdminRequest| match ask(directory.path(), request, PATIENCE).unwrap() {
+        Reached::Answered { answer, .. } => answer,
+        reached => panic!("{reached:?}"),
+    };
+    let decide = |id: &str, decision| {
+        let transaction = id.to_owned();
+        asked(&AdminRequest::Decide { partition: 0, transaction, decision })
+    };
+    for _ in 0..2 {
+        assert_eq!(decide(&keeps.name(), Decision::Commit), AdminAnswer::Begun);
+        assert_eq!(decide(&undone.name(), Decision::Abort), AdminAnswer::Begun);
+    }
+    for (id, why) in [
+        (keeps.name(), "decided otherwise before: commit"),
+        ("0.1.9".to_owned(), "does not wait for an operator"),
+        ("0.1".to_owned(), "three numbers"),
+    ] {
+        let AdminAnswer::Refused(refused) = decide(&id, Decision::Abort) else { panic!("{id}: {why}") };
+        assert!(refused.contains(why), "{refused}");
+    }
+    soon("all branches have ended", || {
+        let AdminAnswer::Status(report) = asked(&AdminRequest::Status) else { panic!("a status") };
+        assert!(report.undecided.is_empty(), "{report:?}");
+        report.decided.len() == 2 && report.decided.iter().all(|decided| decided.is_over)
+    });
+    drop(socket);
+    cluster.nodes[to] = Arc::into_inner(node);
+    assert_eq!(cluster.rows(1), [7]);
+}

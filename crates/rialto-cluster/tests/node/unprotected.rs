@@ -1,0 +1,56 @@
+//! Commits at level 2 in partitions with one replica in sync, where the operator has chosen that they are refused.
+
+use rialto_cluster::protocol::replication::Unprotected;
+
+use crate::cluster::Cluster;
+use crate::sql::{run, session, total, try_run};
+
+#[test]
+fn commits_at_level_2_are_refused_in_an_unprotected_partition_and_have_no_effect() {
+    let mut cluster = Cluster::with("unprotected", 2, (2, 2), Unprotected::Refused);
+    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    let mut session = session(&cluster, 0);
+    run(&mut session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
+    run(&mut session, "INSERT INTO accounts SELECT i, 100 FROM generate_series(1, 20) AS i");
+    cluster.stop(1);
+    // It is dropped where it was a standby, and its own partition has another primary.
+    crate::cluster::soon("both are unprotected", || {
+        (0..2).all(|partition| {
+            let status = cluster.replica(cluster.primary(partition), partition).status();
+            status.configuration.is_some_and(|found| found.in_sync.len() == 1)
+        })
+    });
+    let refused = |session: &mut rialto_sql::Session, statements: &[&str]| {
+        let (last, before) = statements.split_last().unwrap();
+        before.iter().for_each(|statement| drop(run(session, statement)));
+        let error = try_run(session, last).unwrap_err();
+        assert_eq!(error.sqlstate.code(), "53000", "{statements:?}: {error}");
+        assert!(error.message.contains("has no effect"), "{statements:?}: {error}");
+        let _ = try_run(session, "ROLLBACK");
+        assert_eq!(total(session), 2000, "{statements:?}");
+    };
+    let one = "UPDATE accounts SET balance = 7 WHERE id = 3";
+    let all = "UPDATE accounts SET balance = 7";
+    // Alone, over one and over all partitions; in a block; and what has a definition.
+    refused(&mut session, &[one]);
+    refused(&mut session, &[all]);
+    refused(&mut session, &["BEGIN", one, "COMMIT"]);
+    refused(&mut session, &["BEGIN", all, "COMMIT"]);
+    refused(&mut session, &["CREATE TABLE others (id int PRIMARY KEY)"]);
+    // Over several partitions level 1 is level 2.
+    run(&mut session, "SET rialto.durability = 'memory'");
+    refused(&mut session, &["BEGIN", all, "COMMIT"]);
+    run(&mut session, "UPDATE accounts SET balance = 100 WHERE id = 3");
+    run(&mut session, "SET rialto.durability = 'disk'");
+    for statements in [&[all][..], &["BEGIN", all, "COMMIT"], &["UPDATE accounts SET balance = 100"]] {
+        statements.iter().for_each(|statement| drop(run(&mut session, statement)));
+    }
+    run(&mut session, "SET rialto.durability = 'standby'");
+    refused(&mut session, &[one]);
+    // Blocks that only read end.
+    ["BEGIN", "SELECT * FROM accounts", "COMMIT"].iter().for_each(|sql| drop(run(&mut session, sql)));
+    cluster.start(1);
+    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    [one, "BEGIN", all, "COMMIT"].iter().for_each(|sql| drop(run(&mut session, sql)));
+    assert_eq!(total(&mut session), 140);
+}
