@@ -15,22 +15,30 @@
 //! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
 //!
 //! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
-//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `check.rs`.
+//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `join.rs`, `moving.rs` and the commands that
+//! use it, `check.rs`.
 
+mod access;
 mod authority;
+mod balance;
 mod check;
 mod child;
 mod control;
 mod demo;
 mod demo_file;
+mod drain;
 mod ending;
 mod failed;
 mod files;
 mod force_promote;
 mod init;
+mod join;
+mod leave;
+mod moving;
 mod node;
 mod node_file;
 mod processes;
+mod replace;
 mod say;
 mod shares;
 mod sql;
@@ -66,6 +74,16 @@ enum ClusterCommand {
     Switchover(switchover::SwitchoverArgs),
     /// Have a replica of a partition lead whatever the others have; what they have more is lost
     ForcePromote(force_promote::ForcePromoteArgs),
+    /// Add a node to a cluster that runs: to the control store's list, and a directory for it
+    Join(Box<join::JoinArgs>),
+    /// Move replicas to nodes that have fewer of them, until all nodes have about as many
+    Balance(balance::BalanceArgs),
+    /// Move all replicas of a node to other nodes; nothing is lost, and the partitions serve meanwhile
+    Drain(drain::DrainArgs),
+    /// Take a node without replicas from the cluster's list
+    Leave(leave::LeaveArgs),
+    /// Have a node take the place of one that is lost for good
+    Replace(replace::ReplaceArgs),
     /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
@@ -82,6 +100,11 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Switchover(args) => switchover::run(args),
         ClusterCommand::ForcePromote(args) => force_promote::run(args),
+        ClusterCommand::Join(args) => join::run(args),
+        ClusterCommand::Balance(args) => balance::run(args),
+        ClusterCommand::Drain(args) => drain::run(args),
+        ClusterCommand::Leave(args) => leave::run(args),
+        ClusterCommand::Replace(args) => replace::run(args),
         ClusterCommand::Check(args) => check::run(args),
         ClusterCommand::Child(args) => child::run(args),
     };

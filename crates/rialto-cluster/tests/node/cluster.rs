@@ -103,15 +103,23 @@ impl Cluster {
         self.nodes[node] = Some(Node::open(options, store).unwrap());
     }
 
-    /// Adds a node, and starts it. Gives its number.
-    pub fn join(&mut self) -> usize {
-        let (number, address) = (self.nodes.len(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let (name, address) = (format!("node-{number}"), address.local_addr().unwrap().to_string());
+    /// Adds a node, which does not run yet. Gives its number.
+    pub fn enter(&mut self) -> usize {
+        let number = self.nodes.len();
+        let name = format!("node-{number}");
+        // The port is given back for the node.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let joined = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
         assert!(matches!(&joined, Joined::New(node) if node.node == number as u32), "{joined:?}");
         let again = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
         assert!(matches!(again, Joined::Before(_)), "{again:?}");
         self.nodes.push(None);
+        number
+    }
+
+    /// Adds a node, and starts it. Gives its number.
+    pub fn join(&mut self) -> usize {
+        let number = self.enter();
         self.start(number);
         number
     }

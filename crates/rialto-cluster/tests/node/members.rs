@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use rialto_cluster::node::{
-    ClusterFacts, Joined, Level, NodeFacts, Placement, RoundError, Standing, balance_round, drain_round,
+    ClusterFacts, Joined, Level, Move, NodeFacts, Placement, RoundError, Standing, balance_round, drain_round,
 };
 use rialto_cluster::protocol::PartitionId;
 
@@ -156,7 +156,7 @@ fn a_replica_whose_node_is_away_for_long_is_made_again_elsewhere() {
     }
     ready(&cluster, 3, 2);
     for partition in 0..3 {
-        (0..50).for_each(|id| drop(cluster.write(partition, id, Level::Standby)));
+        (0..50).for_each(|id| _ = cluster.write(partition, id, Level::Standby));
     }
     let rows: Vec<_> = (0..3).map(|partition| cluster.rows(partition)).collect();
     cluster.stop(1);
@@ -178,6 +178,26 @@ fn a_replica_whose_node_is_away_for_long_is_made_again_elsewhere() {
 }
 
 #[test]
+fn a_replica_waits_until_the_one_in_its_place_is_in_sync() {
+    let mut cluster = Cluster::new("waits", 2, 1, 2);
+    ready(&cluster, 1, 2);
+    let new = cluster.enter();
+    let next = Move { from: Some(1), to: Some(new as u32) };
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
+    let nodes = || -> Vec<u32> {
+        placement(&cluster).configurations[&PartitionId(0)].nodes().map(|node| node.0).collect()
+    };
+    soon("the node has a replica to make", || nodes().contains(&(new as u32)));
+    // Some looks later it is still not there.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(nodes().contains(&1), "{:?}", nodes());
+    assert!(cluster.write(0, 1, Level::Standby));
+    cluster.start(new);
+    settles(&cluster, 1);
+    assert_eq!(cluster.rows(0), [1]);
+}
+
+#[test]
 fn a_drain_without_another_node_says_so_and_is_taken_back() {
     let cluster = Cluster::new("no-room", 2, 2, 2);
     ready(&cluster, 2, 2);
@@ -191,5 +211,5 @@ fn a_drain_without_another_node_says_so_and_is_taken_back() {
     assert!(matches!(joined, Joined::Again(_)), "{joined:?}");
     let refused = NodeFacts::join(&cluster.store, "node-1", "127.0.0.1:9", "127.0.0.1:0").unwrap_err();
     assert!(refused.to_string().contains("other addresses"), "{refused}");
-    assert_eq!(cluster.write(0, 1, Level::Standby), true);
+    assert!(cluster.write(0, 1, Level::Standby));
 }
