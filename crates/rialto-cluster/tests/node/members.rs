@@ -161,8 +161,8 @@ fn a_replica_whose_node_is_away_for_long_is_made_again_elsewhere() {
     let rows: Vec<_> = (0..3).map(|partition| cluster.rows(partition)).collect();
     cluster.stop(1);
     settles(&cluster, 1);
-    for partition in 0..3 {
-        assert_eq!(cluster.rows(partition as u32), rows[partition]);
+    for (partition, rows) in (0..).zip(&rows) {
+        assert_eq!(&cluster.rows(partition), rows);
     }
     cluster.start(1);
     soon("what it had is given up", || (0..3).all(|partition| !cluster.has_directory(1, partition)));
