@@ -54,6 +54,17 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), certificate })
     }
 
+    /// The authority of a cluster whose directory this is, which is there.
+    pub fn find(directory: &Path, cluster: &str) -> Result<Authority, Failed> {
+        if files::read(&directory.join("authority.pem"))?.is_none() {
+            return Err(Failed::unusable(format_args!(
+                "{}: the cluster's authority is not there, which rialto cluster init has made; it signs the node's certificate",
+                directory.display()
+            )));
+        }
+        Authority::open(directory, cluster)
+    }
+
     /// Makes a certificate for a node in its directory, unless it has one.
     pub fn certify(&self, directory: &Path, name: &str) -> Result<(), Failed> {
         let [certificate_file, key_file] = certificate_files(directory);

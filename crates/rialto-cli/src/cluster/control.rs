@@ -36,6 +36,13 @@ impl TlsArgs {
         TlsArgs { control_authority: None, control_certificate: None, control_key: None }
     }
 
+    /// Those of a node whose directory this is.
+    pub fn in_directory(directory: &Path) -> TlsArgs {
+        let found = |file: &str| Some(directory.join(file)).filter(|path| path.exists());
+        let [control_authority, control_certificate, control_key] = FILES.map(found);
+        TlsArgs { control_authority, control_certificate, control_key }
+    }
+
     /// What the files have.
     pub fn read(&self) -> Result<Option<EtcdTls>, Failed> {
         read([&self.control_authority, &self.control_certificate, &self.control_key].map(Option::as_deref))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rialto_cluster::control::{ControlError, EtcdStore};
 use rialto_cluster::node::admin::{AdminRequest, Reached, ask};
+use rialto_cluster::node::{ClusterFacts, FactsError, NodeFacts};
 
 use super::control::{TlsArgs, connect};
 use super::demo_file::{Choices, DemoFile};
@@ -15,7 +16,7 @@ use super::ending::Ending;
 use super::failed::Failed;
 use super::files;
 use super::init::{Level2, NodeSpec, Plan, make};
-use super::node_file::Links;
+use super::node_file::{Links, NodeFile};
 use super::processes::{Process, end_all, end_other, find_program};
 use super::say::say;
 use super::shares::LOG_BYTES;
@@ -123,6 +124,8 @@ impl Demo<'_> {
     fn run(&mut self, args: &DemoArgs, etcd: &Path) -> Result<(), Failed> {
         self.start_etcd(etcd)?;
         let Some(store) = self.reach_etcd()? else { return Ok(()) };
+        // Nodes may have left, and others have joined, since it was made.
+        self.follow_members(&store)?;
         let count = self.specs.len() as u64;
         let [control, _] = self.file.etcd_urls();
         let plan = Plan {
@@ -147,6 +150,24 @@ impl Demo<'_> {
         say(format_args!("ready sql={} data={}", self.specs[0].sql, self.data.display()))?;
         while !self.ending.comes_within(LOOK) {
             self.tell_ends();
+        }
+        Ok(())
+    }
+
+    /// Takes the nodes that the control store has, if it has a cluster already: those with a directory here.
+    fn follow_members(&mut self, store: &EtcdStore) -> Result<(), Failed> {
+        match ClusterFacts::read(store) {
+            Ok(_) => {}
+            Err(FactsError::NoCluster) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let nodes = NodeFacts::all(store)?;
+        self.specs.retain(|spec| nodes.iter().any(|node| node.name == spec.name));
+        for NodeFacts { name, address, sql, .. } in nodes {
+            let is_here = NodeFile::find(&self.data.join(&name))?.is_some();
+            if is_here && self.specs.iter().all(|spec| spec.name != name) {
+                self.specs.push(NodeSpec { name, address, sql });
+            }
         }
         Ok(())
     }
@@ -280,18 +301,18 @@ impl Demo<'_> {
         }
     }
 
-    /// Ends all of it: the nodes, also those that were started again by hand, and then etcd.
+    /// Ends all of it: the nodes, also those that have joined or were started again by hand, and then etcd.
     fn end(&mut self) {
         end_all(&mut self.nodes);
-        for spec in &self.specs {
-            let reached = ask(&self.data.join(&spec.name), &AdminRequest::Status, PATIENCE);
+        for (directory, node) in NodeFile::all(self.data).unwrap_or_default() {
+            let reached = ask(&directory, &AdminRequest::Status, PATIENCE);
             let pid = match reached {
                 Ok(Reached::Answered { pid, .. }) => Some(pid),
                 Ok(Reached::Silent { pid }) => pid,
                 Ok(Reached::Down) | Err(_) => None,
             };
             if let Some(pid) = pid {
-                end_other(&spec.name, pid);
+                end_other(&node.name, pid);
             }
         }
         end_all(&mut self.etcd);

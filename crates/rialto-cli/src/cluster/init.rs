@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, NodeFacts, PARTITIONS_MAX};
+use rialto_cluster::node::{ClusterFacts, NodeFacts, PARTITIONS_MAX, Standing};
 use rialto_cluster::protocol::replication::Unprotected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -174,6 +174,24 @@ pub enum Made {
 
 /// Makes a cluster. What is there already, of the same cluster, stays as it is.
 pub fn make(plan: &Plan, store: &dyn ControlStore) -> Result<Made, Failed> {
+    check_addresses(plan)?;
+    let mut made = Made::Before;
+    let facts = in_store(plan, store, &mut made)?;
+    files::make_directory(&plan.data)?;
+    let authority = match plan.links {
+        Links::Tls => Some(Authority::open(&plan.data.join("authority"), &facts.id)?),
+        Links::PlainOnLoopback | Links::PlainAnywhere => None,
+    };
+    for spec in &plan.nodes {
+        if make_directory_of(plan, spec, &facts, authority.as_ref())? == Made::Now {
+            made = Made::Now;
+        }
+    }
+    Ok(made)
+}
+
+/// Refuses addresses at which nodes would not talk as the plan says, or would not start.
+pub fn check_addresses(plan: &Plan) -> Result<(), Failed> {
     if let Links::PlainOnLoopback = plan.links
         && let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.address))
     {
@@ -191,40 +209,40 @@ pub fn make(plan: &Plan, store: &dyn ControlStore) -> Result<Made, Failed> {
             node.sql, node.name
         )));
     }
-    let mut made = Made::Before;
-    let facts = in_store(plan, store, &mut made)?;
-    files::make_directory(&plan.data)?;
-    let authority = match plan.links {
-        Links::Tls => Some(Authority::open(&plan.data.join("authority"), &facts.id)?),
-        Links::PlainOnLoopback | Links::PlainAnywhere => None,
+    Ok(())
+}
+
+/// Makes the directory of a node, unless it is there.
+pub fn make_directory_of(
+    plan: &Plan,
+    spec: &NodeSpec,
+    facts: &ClusterFacts,
+    authority: Option<&Authority>,
+) -> Result<Made, Failed> {
+    let directory = plan.data.join(&spec.name);
+    let wanted = NodeFile {
+        name: spec.name.clone(),
+        cluster: facts.id.clone(),
+        control: plan.control.clone(),
+        prefix: plan.prefix.clone(),
+        address: spec.address.clone(),
+        sql: spec.sql.clone(),
+        links: plan.links,
     };
-    for spec in &plan.nodes {
-        let directory = plan.data.join(&spec.name);
-        let wanted = NodeFile {
-            name: spec.name.clone(),
-            cluster: facts.id.clone(),
-            control: plan.control.clone(),
-            prefix: plan.prefix.clone(),
-            address: spec.address.clone(),
-            sql: spec.sql.clone(),
-            links: plan.links,
-        };
-        match NodeFile::find(&directory)? {
-            Some(found) if found == wanted => {}
-            Some(found) => return Err(another(&directory, &found, &wanted)),
-            None => {
-                made = Made::Now;
-                files::make_directory(&directory)?;
-                if let Some(authority) = &authority {
-                    authority.certify(&directory, &spec.name)?;
-                }
-                plan.control_tls.copy_to(&directory)?;
-                // Last: with it, the directory is a node's.
-                wanted.write(&directory)?;
+    match NodeFile::find(&directory)? {
+        Some(found) if found == wanted => Ok(Made::Before),
+        Some(found) => Err(another(&directory, &found, &wanted)),
+        None => {
+            files::make_directory(&directory)?;
+            if let Some(authority) = authority {
+                authority.certify(&directory, &spec.name)?;
             }
+            plan.control_tls.copy_to(&directory)?;
+            // Last: with it, the directory is a node's.
+            wanted.write(&directory)?;
+            Ok(Made::Now)
         }
     }
-    Ok(made)
 }
 
 /// Makes the cluster in the control store, and gives what it has.
@@ -236,6 +254,7 @@ fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<Cl
             name: spec.name.clone(),
             address: spec.address.clone(),
             sql: spec.sql.clone(),
+            standing: Standing::Member,
         })
         .collect();
     let new = ClusterFacts {
@@ -250,7 +269,13 @@ fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<Cl
         *made = Made::Now;
     }
     let found = NodeFacts::all(store)?;
-    if let Some(missing) = nodes.iter().find(|node| !found.contains(node)) {
+    // It may be drained, or have joined later.
+    let is_there = |node: &NodeFacts| {
+        found
+            .iter()
+            .any(|other| (&other.name, &other.address, &other.sql) == (&node.name, &node.address, &node.sql))
+    };
+    if let Some(missing) = nodes.iter().find(|node| !is_there(node)) {
         let names: Vec<String> =
             found.iter().map(|node| format!("{}={},sql={}", node.name, node.address, node.sql)).collect();
         return Err(Failed::unusable(format_args!(

@@ -15,24 +15,31 @@
 //! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
 //!
 //! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
-//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `decide.rs`,
-//! `check.rs`.
+//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `decide.rs`, `join.rs`, `moving.rs` and the
+//! commands that use it, `check.rs`.
 
+mod access;
 mod authority;
+mod balance;
 mod check;
 mod child;
 mod control;
 mod decide;
 mod demo;
 mod demo_file;
+mod drain;
 mod ending;
 mod failed;
 mod files;
 mod force_promote;
 mod init;
+mod join;
+mod leave;
+mod moving;
 mod node;
 mod node_file;
 mod processes;
+mod replace;
 mod say;
 mod shares;
 mod sql;
@@ -70,6 +77,16 @@ enum ClusterCommand {
     ForcePromote(force_promote::ForcePromoteArgs),
     /// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
     Decide(decide::DecideArgs),
+    /// Add a node to a cluster that runs: to the control store's list, and a directory for it
+    Join(Box<join::JoinArgs>),
+    /// Move replicas to nodes that have fewer of them, until all nodes have about as many
+    Balance(balance::BalanceArgs),
+    /// Move all replicas of a node to other nodes; nothing is lost, and the partitions serve meanwhile
+    Drain(drain::DrainArgs),
+    /// Take a node without replicas from the cluster's list
+    Leave(leave::LeaveArgs),
+    /// Have a node take the place of one that is lost for good
+    Replace(replace::ReplaceArgs),
     /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
@@ -87,6 +104,11 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         ClusterCommand::Switchover(args) => switchover::run(args),
         ClusterCommand::ForcePromote(args) => force_promote::run(args),
         ClusterCommand::Decide(args) => decide::run(args),
+        ClusterCommand::Join(args) => join::run(args),
+        ClusterCommand::Balance(args) => balance::run(args),
+        ClusterCommand::Drain(args) => drain::run(args),
+        ClusterCommand::Leave(args) => leave::run(args),
+        ClusterCommand::Replace(args) => replace::run(args),
         ClusterCommand::Check(args) => check::run(args),
         ClusterCommand::Child(args) => child::run(args),
     };

@@ -43,6 +43,10 @@ pub struct NodeArgs {
     /// The bound on the logs of all its replicas together, in bytes, divided in the same way [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes: Option<u64>,
+    /// After so many seconds without its node, a replica of a partition that this node leads is made again on another node;
+    /// 0: never
+    #[arg(long, value_name = "S", default_value_t = 300)]
+    repair_after_seconds: u64,
     /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
     /// them with commas
     #[arg(long, value_name = "LEVEL|FILTER", default_value = QUIET)]
@@ -67,21 +71,34 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     let node = Arc::new(node);
     // It was held while the replicas were opened, so that another program's port is found out before.
     drop(listener);
+    let open_admin = || {
+        AdminSocket::open(&args.data, node.clone()).map_err(|error| {
+            Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))
+        })
+    };
+    let (mut early, mut told) = (None, Told::default());
     // A node whose replicas are all being copied has no definitions yet.
     while !node.transactions().has_catalog() {
+        // One that has just joined, or is drained, may have none for long.
+        if early.is_none() && node.replicas().is_empty() {
+            early = Some(open_admin()?);
+        }
+        told.tell(&node);
         if ending.comes_within(AGAIN) {
+            drop(early);
+            Arc::into_inner(node).expect("its listeners have ended").close();
             return Ok(ExitCode::SUCCESS);
         }
     }
     let sql = SqlServer::start(&node, &file.sql, &args.data)?;
-    let admin = AdminSocket::open(&args.data, node.clone()).map_err(|error| {
-        Failed::failing(format_args!("{}: the admin socket: {error}", args.data.display()))
-    })?;
+    let admin = match early {
+        Some(admin) => admin,
+        None => open_admin()?,
+    };
     let mut out = Results::new();
     // It serves whether or not that is read.
     let _ = writeln!(out, "ready sql={} data={}", sql.address(), args.data.display());
     let _ = out.flush();
-    let mut told = Told::default();
     while !ending.comes_within(AGAIN) {
         told.tell(&node);
     }
@@ -177,6 +194,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         directory: args.data.clone(),
         database: shares.options(),
         replication: ReplicationOptions::default(),
+        repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         security: file.security(&args.data).map_err(Opening::Failed)?,
         make: Arc::new(make_table),
     };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use rialto_cluster::node::Standing;
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use serde_json::{Value, json};
 
@@ -61,7 +62,15 @@ fn in_json(view: &View, data: &Path) -> Value {
     let nodes: Vec<Value> = view
         .nodes
         .iter()
-        .map(|node| json!({"name": node.name, "pid": node.pid, "sql": node.sql, "state": node.state.word()}))
+        .map(|node| {
+            json!({
+                "name": node.name,
+                "pid": node.pid,
+                "sql": node.sql,
+                "state": node.state.word(),
+                "drains": node.standing == Standing::Draining,
+            })
+        })
         .collect();
     let partitions: Vec<Value> = view
         .partitions
@@ -76,6 +85,10 @@ fn in_json(view: &View, data: &Path) -> Value {
                 "in_sync": names(found.map(|found| &found.in_sync)),
                 "learners": names(found.map(|found| &found.learners)),
                 "lag_bytes": partition.lag_bytes,
+                "moves": partition.moves.map(|found| {
+                    let name = |number: Option<u32>| number.map(|number| view.name(number));
+                    json!({"from": name(found.from), "to": name(found.to)})
+                }),
                 "serves": partition.serves.is_some(),
             })
         })
@@ -153,7 +166,8 @@ fn in_words(view: &View, data: &Path) -> String {
 
 fn node_in_words(text: &mut String, node: &NodeView) {
     let pid = node.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let _ = writeln!(text, "{}: {}{pid}, clients at {}", node.name, node.state.word(), node.sql);
+    let drains = if node.standing == Standing::Draining { ", drains" } else { "" };
+    let _ = writeln!(text, "{}: {}{pid}{drains}, clients at {}", node.name, node.state.word(), node.sql);
     let directory = || node.directory.as_ref().map_or_else(String::new, |path| path.display().to_string());
     match node.state {
         NodeState::Up => {}
@@ -197,6 +211,10 @@ fn partition_in_words(text: &mut String, view: &View, partition: &PartitionView)
     );
     if !found.learners.is_empty() {
         let _ = write!(text, ", catching up {}", view.names(&found.learners).join(", "));
+    }
+    if let Some(found) = partition.moves {
+        let name = |number: Option<u32>| number.map_or_else(|| "none".to_owned(), |number| view.name(number));
+        let _ = write!(text, ", a replica moves from {} to {}", name(found.from), name(found.to));
     }
     let _ = match partition.lag_bytes {
         Some(bytes) => writeln!(text, ", behind by {bytes} bytes"),

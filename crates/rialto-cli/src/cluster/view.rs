@@ -8,7 +8,7 @@ use rialto_cluster::control::ControlStore;
 use rialto_cluster::node::admin::{
     AdminAnswer, AdminRequest, ConfigurationReport, NodeReport, Reached, ReplicaReport, ask,
 };
-use rialto_cluster::node::{ClusterFacts, NodeFacts, read_configuration};
+use rialto_cluster::node::{ClusterFacts, Move, Moves, NodeFacts, Standing, read_configurations};
 use rialto_cluster::protocol::PartitionId;
 use rialto_cluster::protocol::replication::Unprotected;
 
@@ -40,6 +40,8 @@ pub struct NodeView {
     pub directory: Option<PathBuf>,
     pub state: NodeState,
     pub pid: Option<u32>,
+    /// What the control store says of it.
+    pub standing: Standing,
     pub report: Option<Box<NodeReport>>,
 }
 
@@ -66,6 +68,8 @@ pub struct PartitionView {
     /// How far the furthest replica that answers is behind the primary's. None if the primary's or all others do not
     /// answer.
     pub lag_bytes: Option<u64>,
+    /// The move of one of its replicas that is under way.
+    pub moves: Option<Move>,
 }
 
 /// What the control store says.
@@ -74,6 +78,7 @@ struct Stored {
     unprotected: Unprotected,
     nodes: Vec<NodeFacts>,
     configurations: BTreeMap<u32, ConfigurationReport>,
+    moves: Moves,
 }
 
 impl View {
@@ -189,14 +194,12 @@ fn stored(directory: &Path, file: &NodeFile) -> Result<Stored, Failed> {
         return Err(Failed::unusable("the control store has another cluster"));
     }
     let nodes = NodeFacts::all(store)?;
-    let mut configurations = BTreeMap::new();
-    for PartitionId(id) in facts.partitions() {
-        if let Some(known) = read_configuration(store, PartitionId(id))? {
-            configurations.insert(id, ConfigurationReport::from(&known.configuration));
-        }
-    }
+    let read = read_configurations(store)?.into_iter();
+    let configurations =
+        read.map(|(id, known)| (id.0, ConfigurationReport::from(&known.configuration))).collect();
+    let moves = Moves::read(store)?;
     let (partitions, unprotected) = (facts.partitions, facts.unprotected);
-    Ok(Stored { partitions, unprotected, nodes, configurations })
+    Ok(Stored { partitions, unprotected, nodes, configurations, moves })
 }
 
 /// The nodes that the control store has, or else those that the nodes know, and those whose directories are here.
@@ -218,6 +221,7 @@ fn nodes(stored: Option<&Stored>, seen: Vec<(&Path, &NodeFile, Reached)>) -> Vec
             directory: Some(directory.to_owned()),
             state,
             pid,
+            standing: Standing::Member,
             report,
         };
         nodes.insert(file.name.clone(), view);
@@ -236,9 +240,16 @@ fn nodes(stored: Option<&Stored>, seen: Vec<(&Path, &NodeFile, Reached)>) -> Vec
             directory: None,
             state: NodeState::Elsewhere,
             pid: None,
+            standing: Standing::Member,
             report: None,
         });
         node.number = Some(facts.node);
+        node.standing = facts.standing;
+    }
+    if let Some(stored) = stored {
+        // The directory of a node that has left may still be here.
+        let is_one = |name: &str| stored.nodes.iter().any(|node| node.name == name);
+        nodes.retain(|name, node| is_one(name) || node.state != NodeState::Down);
     }
     nodes.into_values().collect()
 }
@@ -262,7 +273,8 @@ fn partitions(stored: Option<&Stored>, nodes: &[NodeView]) -> Vec<PartitionView>
                 .cloned();
             let serves = replicas.iter().find(|(_, replica)| replica.serves).map(|(node, _)| *node);
             let lag_bytes = configuration.as_ref().and_then(|configuration| lag(configuration, &replicas));
-            PartitionView { id, configuration, serves, lag_bytes }
+            let moves = stored.and_then(|stored| stored.moves.of(PartitionId(id)));
+            PartitionView { id, configuration, serves, lag_bytes, moves }
         })
         .collect()
 }

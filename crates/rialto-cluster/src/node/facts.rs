@@ -14,6 +14,8 @@ use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 const CLUSTER_KEY: &str = "cluster";
 /// Before the number of a node in the key of [`NodeFacts`].
 const NODES: &str = "nodes/";
+/// How often a change is tried that others have overtaken.
+const TRIES: usize = 10;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u32 = 4096;
 
@@ -33,6 +35,25 @@ pub struct ClusterFacts {
     pub unprotected: Unprotected,
 }
 
+/// What the cluster does with a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It has replicas, and gets new ones.
+    #[default]
+    Member,
+    /// Its replicas go to other nodes, and it gets no new ones.
+    Draining,
+    /// It is none of the cluster any more. Its number is not given to another node.
+    Left,
+}
+
+impl Standing {
+    fn is_member(&self) -> bool {
+        *self == Standing::Member
+    }
+}
+
 /// A node, as all others know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +66,20 @@ pub struct NodeFacts {
     pub address: String,
     /// Where clients reach it: `host:port`.
     pub sql: String,
+    /// What the cluster does with it.
+    #[serde(default, skip_serializing_if = "Standing::is_member")]
+    pub standing: Standing,
+}
+
+/// What became of a node that was to join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// It is new.
+    New(NodeFacts),
+    /// It was there before.
+    Before(NodeFacts),
+    /// It was there before, and was being drained. It gets replicas again.
+    Again(NodeFacts),
 }
 
 /// Why the control store does not give what a node needs.
@@ -136,12 +171,95 @@ impl NodeFacts {
         LinkMember { node: NodeId(self.node), name: self.name.clone(), address: self.address.clone() }
     }
 
-    /// All nodes of the cluster, by their numbers.
+    /// All nodes of the cluster, by their numbers, but for those that have left it.
     ///
     /// # Errors
     /// See [`FactsError`].
     pub fn all(store: &dyn ControlStore) -> Result<Vec<NodeFacts>, FactsError> {
+        let mut nodes = NodeFacts::with_left(store)?;
+        nodes.retain(|node| node.standing != Standing::Left);
+        Ok(nodes)
+    }
+
+    /// All nodes that the cluster has or had.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn with_left(store: &dyn ControlStore) -> Result<Vec<NodeFacts>, FactsError> {
         store.list(NODES)?.keys.iter().map(|(key, found)| parse(key, &found.value)).collect()
+    }
+
+    /// Adds a node to the cluster, without replicas. It may be run again: a node of the same name and addresses stays as it
+    /// is, and one that is being drained is a member again.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn join(
+        store: &dyn ControlStore,
+        name: &str,
+        address: &str,
+        sql: &str,
+    ) -> Result<Joined, FactsError> {
+        for _ in 0..TRIES {
+            let nodes = NodeFacts::with_left(store)?;
+            let mut there = nodes.iter().filter(|node| node.standing != Standing::Left);
+            if let Some(found) = there.clone().find(|node| node.name == name) {
+                if (found.address.as_str(), found.sql.as_str()) != (address, sql) {
+                    return Err(FactsError::Wrong(format!(
+                        "the cluster has a node {name} already, with other addresses: {name}={},sql={}",
+                        found.address, found.sql
+                    )));
+                }
+                if found.standing == Standing::Member {
+                    return Ok(Joined::Before(found.clone()));
+                }
+                return NodeFacts::set_standing(store, name, Standing::Member).map(Joined::Again);
+            }
+            if let Some(other) = there.find(|node| node.address == address) {
+                return Err(FactsError::Wrong(format!("{address} is the address of {} already", other.name)));
+            }
+            let number = nodes.iter().map(|node| node.node + 1).max().unwrap_or(0);
+            let (name, address, sql) = (name.to_owned(), address.to_owned(), sql.to_owned());
+            let node = NodeFacts { node: number, name, address, sql, standing: Standing::Member };
+            check_name(&node)?;
+            let identity = store.identify(StoreIdentity::draw())?;
+            if let Swapped::Done(_) = store.swap(identity, &node.key(), None, &json(&node))? {
+                return Ok(Joined::New(node));
+            }
+        }
+        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+    }
+
+    /// Gives a node of the cluster another standing.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn set_standing(
+        store: &dyn ControlStore,
+        name: &str,
+        standing: Standing,
+    ) -> Result<NodeFacts, FactsError> {
+        for _ in 0..TRIES {
+            let listed = store.list(NODES)?;
+            for (key, found) in &listed.keys {
+                let node: NodeFacts = parse(key, &found.value)?;
+                if node.name != name || node.standing == Standing::Left {
+                    continue;
+                }
+                if node.standing == standing {
+                    return Ok(node);
+                }
+                let identity = listed.store.ok_or_else(|| damaged(key, "the store has no identity"))?;
+                let next = NodeFacts { standing, ..node };
+                if let Swapped::Done(_) = store.swap(identity, key, Some(found.revision), &json(&next))? {
+                    return Ok(next);
+                }
+            }
+            if !NodeFacts::all(store)?.iter().any(|node| node.name == name) {
+                return Err(FactsError::Wrong(format!("the cluster has no node {name}")));
+            }
+        }
+        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
     }
 }
 
@@ -191,14 +309,20 @@ fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
         );
     }
     for (at, node) in nodes.iter().enumerate() {
-        if !crate::net::is_a_name(&node.name) {
-            return wrong(format!("{:?} is no name of a node: letters, digits, - and . are", node.name));
-        }
+        check_name(node)?;
         if nodes[..at].iter().any(|other| other.name == node.name || other.node == node.node) {
             return wrong(format!("two nodes have the name {} or the number {}", node.name, node.node));
         }
     }
     Ok(())
+}
+
+fn check_name(node: &NodeFacts) -> Result<(), FactsError> {
+    if crate::net::is_a_name(&node.name) {
+        return Ok(());
+    }
+    let what = format!("{:?} is no name of a node: letters, digits, - and . are", node.name);
+    Err(FactsError::Wrong(what))
 }
 
 /// The first configuration of a partition: its primary is alone in sync, and the nodes that follow in the ring are learners.

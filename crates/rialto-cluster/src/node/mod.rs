@@ -7,17 +7,19 @@
 //! - `transactions`: transactions over partitions: the state machines of
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
 //! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
+//! - `members`: replicas that go from one node to another, and the repair of those that are lost.
 //! - `admin`: what an operator on the same machine asks a node for.
 //! - `clock`, `random`: the node's clock, and numbers that no other process draws.
 //!
 //! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
 //!
 //! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
-//! `transactions/mod.rs`, `admin/mod.rs`.
+//! `transactions/mod.rs`, `members/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
 mod clock;
 mod facts;
+mod members;
 mod packet;
 mod random;
 mod replica;
@@ -27,10 +29,11 @@ mod transactions;
 mod transfer;
 
 pub use clock::NodeClock;
-pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
+pub use facts::{ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, init};
+pub use members::{Move, Moves, NoRoom, Placement, Round, RoundError, balance_round, drain_round};
 pub use replica::{
     Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
-    read_configuration,
+    read_configuration, read_configurations,
 };
 pub use running::{Node, NodeError, NodeOptions};
 pub use transactions::{Transactions, make_table};

@@ -12,14 +12,15 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use rialto::Options;
 
 use super::facts::{ClusterFacts, FactsError, NodeFacts};
+use super::members::{Keeper, Placement, give_up, is_left};
 use super::packet::Packet;
-use super::replica::{HostedReplica, NewPartition, ReplicaOptions, read_configuration};
+use super::replica::{HostedReplica, NewPartition, ReplicaOptions, read_configuration, read_configurations};
 use super::sending::Sending;
 use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
 use crate::control::ControlStore;
 use crate::net::{ConnectionId, Direction, Event, Handler, Links, OpenError, Security};
-use crate::protocol::replication::ReplicationOptions;
+use crate::protocol::replication::{Known, ReplicationOptions};
 use crate::protocol::{NodeId, PartitionId};
 
 /// How often a node looks at the control store for other nodes and for replicas that it is to have.
@@ -37,6 +38,9 @@ pub struct NodeOptions {
     /// The times and bounds of replication. What becomes of level 2 in unprotected partitions is one for the cluster:
     /// [`ClusterFacts::unprotected`] takes the place of what is here.
     pub replication: ReplicationOptions,
+    /// After so long without its node, a replica of a partition that this node leads is made again on another node. None:
+    /// never.
+    pub repair_after: Option<Duration>,
     /// How connections to other nodes are protected.
     pub security: Security,
     /// Makes what each new partition has from the beginning.
@@ -166,12 +170,15 @@ impl Node {
         let mut node = Node { parts: parts.clone(), links: Some(links.clone()), looking: None };
         parts.see(&links, nodes)?;
         // What fails is tried again, and told meanwhile.
-        *parts.trouble.lock() = parts.host_replicas().err().map(|error| error.to_string());
+        if let Ok(known) = read_configurations(&*parts.store) {
+            *parts.trouble.lock() = parts.host_replicas(&known).err().map(|error| error.to_string());
+        }
+        let mut keeper = Keeper::new(me, parts.options.repair_after);
         let looks = Arc::downgrade(&links);
         let look = move || {
             while !parts.closes_within(LOOK_AROUND) {
                 let Some(links) = looks.upgrade() else { return };
-                parts.look_around(&links);
+                parts.look_around(&links, &mut keeper);
             }
         };
         node.looking = Some(std::thread::Builder::new().name("rialto-look".to_owned()).spawn(look)?);
@@ -269,13 +276,22 @@ impl Parts {
         *is_closed
     }
 
-    /// Looks at the control store for other nodes, and for replicas that this node is to have.
-    fn look_around(&self, links: &Links) {
+    /// Looks at the control store for other nodes, for replicas that this node is to have, and for moves.
+    fn look_around(&self, links: &Links, keeper: &mut Keeper) {
         // While the store is away everything stays as it is.
-        let Ok(nodes) = NodeFacts::all(&*self.store) else { return };
-        let seen = self.see(links, nodes).and_then(|()| self.host_replicas());
+        let store = &*self.store;
+        let Ok(nodes) = NodeFacts::all(store) else { return };
+        let Ok(known) = read_configurations(store) else { return };
+        let has_left = nodes.iter().all(|node| node.node != self.me.0);
+        let seen = self.see(links, nodes.clone()).and_then(|()| self.host_replicas(&known));
         // A directory that cannot be used, or threads that cannot start, may be another time.
-        *self.trouble.lock() = seen.err().map(|error| error.to_string());
+        let left = || has_left.then(|| "this node has left the cluster: end it".to_owned());
+        *self.trouble.lock() = seen.err().map(|error| error.to_string()).or_else(left);
+        if let Ok(mut placement) = Placement::with(store, &self.facts, nodes, known) {
+            let replicas: Vec<_> = self.replicas.read().values().cloned().collect();
+            // What the store does not take now is tried again.
+            let _ = keeper.look(store, &mut placement, &replicas);
+        }
     }
 
     fn see(&self, links: &Links, nodes: Vec<NodeFacts>) -> io::Result<()> {
@@ -289,15 +305,15 @@ impl Parts {
         Ok(())
     }
 
-    /// Opens the replicas that this node is to have. Gives the first error, after all were tried.
-    fn host_replicas(&self) -> io::Result<()> {
+    /// Opens the replicas that this node is to have, and gives up those that it is to have no more. Gives the first error,
+    /// after all were tried.
+    fn host_replicas(&self, known: &BTreeMap<PartitionId, Known>) -> io::Result<()> {
         let mut hosted = Ok(());
         for partition in self.facts.partitions() {
             if *self.is_closed.lock() {
                 break;
             }
-            let Ok(found) = read_configuration(&*self.store, partition) else { break };
-            let Some(known) = found else { continue };
+            let Some(known) = known.get(&partition) else { continue };
             let is_here = known.configuration.nodes().any(|node| node == self.me);
             let has_ended = self.replica(partition).is_some_and(|replica| replica.has_ended());
             if has_ended {
@@ -305,14 +321,38 @@ impl Parts {
             }
             if is_here && self.replica(partition).is_none() {
                 hosted = hosted.and(self.host(partition));
+            } else if !is_here {
+                hosted = hosted.and(self.give_up(partition));
             }
         }
         hosted
     }
 
+    fn directory_of(&self, partition: PartitionId) -> PathBuf {
+        self.options.directory.join(format!("partition-{}", partition.0))
+    }
+
+    /// Closes a replica that has itself accepted a configuration without it, and deletes its directory.
+    fn give_up(&self, partition: PartitionId) -> io::Result<()> {
+        if let Some(replica) = self.replica(partition) {
+            if !replica.is_removed() {
+                return Ok(());
+            }
+            self.replicas.write().remove(&partition);
+            replica.close();
+        }
+        let directory = self.directory_of(partition);
+        if !is_left(&directory)? {
+            return Ok(());
+        }
+        // Read once nothing is acknowledged any more.
+        let known = read_configuration(&*self.store, partition).map_err(io::Error::other)?;
+        known.map_or(Ok(()), |known| give_up(&directory, self.me, &known))
+    }
+
     fn host(&self, partition: PartitionId) -> io::Result<()> {
         let options = ReplicaOptions {
-            directory: self.options.directory.join(format!("partition-{}", partition.0)),
+            directory: self.directory_of(partition),
             database: self.options.database.clone(),
             replication: self.options.replication,
             make: self.options.make.clone(),

@@ -11,8 +11,8 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init,
-    make_table,
+    Admitted, ClusterFacts, HostedReplica, Joined, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome,
+    Standing, init, make_table,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -47,6 +47,8 @@ pub struct Cluster {
     pub store: MemoryStore,
     pub nodes: Vec<Option<Node>>,
     pub replication: ReplicationOptions,
+    /// That of the nodes that are started from now on.
+    pub repair_after: Option<Duration>,
     directory: Directory,
 }
 
@@ -73,6 +75,7 @@ impl Cluster {
                 name: format!("node-{node}"),
                 address: listener.local_addr().unwrap().to_string(),
                 sql: "127.0.0.1:0".to_owned(),
+                standing: Standing::Member,
             })
             .collect();
         drop(listeners);
@@ -87,7 +90,8 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster = Cluster { store, nodes, replication, directory: Directory::new(name) };
+        let mut cluster =
+            Cluster { store, nodes, replication, repair_after: None, directory: Directory::new(name) };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }
@@ -101,11 +105,38 @@ impl Cluster {
             name,
             database: small(),
             replication: self.replication,
+            repair_after: self.repair_after,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
         };
         let store = Arc::new(self.store.another_client());
         self.nodes[node] = Some(Node::open(options, store).unwrap());
+    }
+
+    /// Adds a node, which does not run yet. Gives its number.
+    pub fn enter(&mut self) -> usize {
+        let number = self.nodes.len();
+        let name = format!("node-{number}");
+        // The port is given back for the node.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let joined = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
+        assert!(matches!(&joined, Joined::New(node) if node.node == number as u32), "{joined:?}");
+        let again = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
+        assert!(matches!(again, Joined::Before(_)), "{again:?}");
+        self.nodes.push(None);
+        number
+    }
+
+    /// Adds a node, and starts it. Gives its number.
+    pub fn join(&mut self) -> usize {
+        let number = self.enter();
+        self.start(number);
+        number
+    }
+
+    /// Whether a node has a directory for a replica of a partition.
+    pub fn has_directory(&self, node: usize, partition: u32) -> bool {
+        self.directory.path().join(format!("node-{node}/partition-{partition}")).exists()
     }
 
     pub fn stop(&mut self, node: usize) {

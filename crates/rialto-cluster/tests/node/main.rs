@@ -1,6 +1,7 @@
 //! Nodes in one process, over loopback connections, real databases in directories, and a control store in memory.
 
 mod cluster;
+mod members;
 mod replication;
 mod sql;
 mod undecided;

@@ -51,13 +51,13 @@ fn value(session: &mut Session, sql: &str) -> String {
     rows[0][0].clone()
 }
 
-fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
+pub fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
     (0..partitions).for_each(|partition| cluster.in_sync(partition, replicas));
 }
 
-const ACCOUNTS: i64 = 40;
+pub const ACCOUNTS: i64 = 40;
 
-fn bank(session: &mut Session) {
+pub fn bank(session: &mut Session) {
     run(session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
     run(session, &format!("INSERT INTO accounts SELECT i, 100 FROM generate_series(1, {ACCOUNTS}) AS i"));
 }
@@ -68,7 +68,7 @@ pub fn total(session: &mut Session) -> i64 {
 }
 
 /// Moves an amount between two accounts, in one transaction. Whether it has taken effect.
-fn transfer(session: &mut Session, from: i64, to: i64, amount: i64) -> Result<(), SqlError> {
+pub fn transfer(session: &mut Session, from: i64, to: i64, amount: i64) -> Result<(), SqlError> {
     let statements = [
         "BEGIN".to_owned(),
         format!("UPDATE accounts SET balance = balance - {amount} WHERE id = {from}"),

@@ -50,7 +50,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(34) {
+    match draw.below(36) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -155,6 +155,7 @@ fn fault(world: &mut World) {
             };
             world.tell_replica(leading.unwrap_or(0), event);
         }
+        32 | 33 => (0..nodes as usize).for_each(|node| world.give_up(node)),
         _ => {
             world.end_link_faults();
             world.nodes.iter_mut().for_each(|node| node.cut_off_store = false);

@@ -319,6 +319,25 @@ impl World {
         self.check();
     }
 
+    /// The node of a replica that was removed deletes its directory, as the driver does: the replica's process has ended, and
+    /// the store still has no replica there.
+    pub fn give_up(&mut self, node: usize) {
+        let this = &self.nodes[node];
+        let is_removed = this.replica.as_ref().is_some_and(Replica::is_removed);
+        if !is_removed || self.store.now().configuration.has(this.id) {
+            return;
+        }
+        let pause = self.random.below(2 * PROMISE);
+        self.restart_process(node, pause);
+        self.tell(node, "deletes its directory");
+        let life = Life(self.random.next());
+        let this = &mut self.nodes[node];
+        this.log = ModelLog::default();
+        this.saved = Saved { contents: Contents::AmidACopy, ..Saved::default() };
+        (this.life, this.trimmed, this.is_half, this.says_removed) = (life, 0, true, false);
+        self.check();
+    }
+
     /// The driver closes a database that follows, and opens it again.
     pub fn reopen(&mut self, node: usize, memory: Memory) {
         let life = Life(self.random.next());

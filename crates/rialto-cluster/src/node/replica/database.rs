@@ -191,7 +191,8 @@ fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> D
     }
 }
 
-fn close(kernel: Kernel) {
+/// Closes a database, whatever handles are left.
+pub fn close(kernel: Kernel) {
     // A log that has stopped says so at the close; the next opening recovers.
     let db = match &kernel {
         Kernel::Following(follower) => follower.database().clone(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rialto::log::{LogCursor, LogPoint};
 use rialto::{Error, Follower, Lsn};
 
-use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task};
+use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
 use super::saved_file::SavedFile;
 use super::shipping::{NotShipped, Shipping};
@@ -51,6 +51,10 @@ pub enum Input {
     Copied(NodeId, Box<LogCursor>),
     /// An operator wants another primary.
     Switchover(NodeId),
+    /// The partition is to have a replica on this node.
+    Add(NodeId),
+    /// The partition is to have no replica on this node.
+    Remove(NodeId),
     /// An operator has this replica lead.
     Force(Vec<NodeId>),
     /// It cannot go on as primary, for this reason: if it still leads as it did then.
@@ -211,11 +215,7 @@ impl Driver {
                 let _ = db.close();
             }
         }
-        let _ = match kernel {
-            Kernel::Following(follower) => follower.close(),
-            Kernel::Leading(db) => db.close(),
-            Kernel::Closed => Ok(()),
-        };
+        close(kernel);
     }
 
     // The beginning.
@@ -330,6 +330,12 @@ impl Driver {
                 Ok(())
             }
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
+            Input::Add(node) => {
+                // The life of a learner decides nothing.
+                let member = Member { node, life: Life(0) };
+                self.step(Event::AddLearner { member }, &[])
+            }
+            Input::Remove(node) => self.step(Event::Remove { node }, &[]),
             Input::Force(without) => self.step(Event::Force { without }, &[]),
             Input::Resign(leads, _) if self.shared.state.lock().leads != leads => Ok(()),
             Input::Resign(_, why) => {

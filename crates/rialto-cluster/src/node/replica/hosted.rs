@@ -201,6 +201,23 @@ impl HostedReplica {
         self.tell(Input::Switchover(to));
     }
 
+    /// The partition gets a replica on another node, if this one leads. It is told again until the configuration shows it.
+    pub fn add(&self, node: NodeId) {
+        self.tell(Input::Add(node));
+    }
+
+    /// The partition has no replica on another node any more, if this one leads. It is told again until the configuration
+    /// shows it.
+    pub fn remove(&self, node: NodeId) {
+        self.tell(Input::Remove(node));
+    }
+
+    /// While this replica serves: the nodes whose replicas are not in sync, and are not heard.
+    pub fn unheard(&self) -> Vec<NodeId> {
+        let state = self.shared.state.lock();
+        state.machine.as_ref().map_or_else(Vec::new, |machine| machine.unheard(self.shared.clock.now()))
+    }
+
     /// The replica leads by force.
     pub fn force(&self, without: Vec<NodeId>) {
         self.tell(Input::Force(without));
@@ -286,6 +303,12 @@ impl HostedReplica {
             on_disk: log.map(|log| log.on_disk),
             trouble: state.trouble.clone(),
         }
+    }
+
+    /// Whether the newest configuration that it has seen is without it.
+    pub fn is_removed(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.machine.as_ref().is_some_and(Replica::is_removed)
     }
 
     /// Whether it has ended by itself: its own file could not be written.

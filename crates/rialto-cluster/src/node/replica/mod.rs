@@ -31,4 +31,5 @@ mod store_requests;
 
 pub use database::NewPartition;
 pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
-pub use store_requests::{configuration_key, read_configuration};
+pub use saved_file::SavedFile;
+pub use store_requests::{configuration_key, read_configuration, read_configurations};

@@ -1,18 +1,22 @@
 //! [`StoreRequests`]: a replica's requests to the control store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use crate::control::{ControlError, ControlStore, Revision, Swapped};
+use crate::control::{ControlError, ControlStore, Revision, Swapped, Versioned};
 use crate::protocol::PartitionId;
 use crate::protocol::replication::{
     Configuration, Event, Known, ReadOutcome, StoreIdentity, SwapOutcome, Ticket,
 };
 
+/// Before the number of a partition in the key of its configuration.
+const PARTITIONS: &str = "partitions/";
+
 /// The key of a partition's configuration.
 pub fn configuration_key(partition: PartitionId) -> String {
-    format!("partitions/{}", partition.0)
+    format!("{PARTITIONS}{}", partition.0)
 }
 
 /// What the control store has of a partition.
@@ -29,6 +33,23 @@ pub fn read_configuration(
     let configuration = Configuration::from_bytes(&value.value)
         .map_err(|error| ControlError::Refused(format!("the key {key}: {error}")))?;
     Ok(Some(Known { store, revision: value.revision, configuration }))
+}
+
+/// What the control store has of all partitions.
+///
+/// # Errors
+/// As [`read_configuration`].
+pub fn read_configurations(store: &dyn ControlStore) -> Result<BTreeMap<PartitionId, Known>, ControlError> {
+    let listed = store.list(PARTITIONS)?;
+    let Some(identity) = listed.store else { return Ok(BTreeMap::new()) };
+    let read = |(key, value): (String, Versioned)| {
+        let wrong = |what: &dyn std::fmt::Display| ControlError::Refused(format!("the key {key}: {what}"));
+        let number = key.strip_prefix(PARTITIONS).and_then(|number| number.parse().ok());
+        let number = number.ok_or_else(|| wrong(&"it names no partition"))?;
+        let configuration = Configuration::from_bytes(&value.value).map_err(|error| wrong(&error))?;
+        Ok((PartitionId(number), Known { store: identity, revision: value.revision, configuration }))
+    };
+    listed.keys.into_iter().map(read).collect()
 }
 
 enum Request {

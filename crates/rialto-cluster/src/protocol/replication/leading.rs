@@ -200,7 +200,7 @@ impl Leading {
         if peer.member.life != from.life {
             *peer = Peer::new(from, BEGINNING);
         }
-        peer.fitness = fitness;
+        (peer.fitness, peer.heard_at) = (fitness, Some(now));
         if let Some(ask) = promise {
             peer.promise.given(ask, now, &common.options);
         }
@@ -295,6 +295,18 @@ impl Leading {
             fitness: peer.fitness,
         };
         self.peers.iter().map(show).collect()
+    }
+
+    /// The replicas that are not in sync and were not heard for as long as a standby is before it is dropped.
+    pub fn unheard(&self, common: &Common, now: Moment) -> Vec<NodeId> {
+        let Some(known) = common.current() else { return Vec::new() };
+        let is_heard = |node: NodeId| {
+            let peer = self.peers.iter().find(|peer| peer.member.node == node);
+            let heard_at = peer.and_then(|peer| peer.heard_at);
+            heard_at.is_some_and(|heard_at| now < heard_at + common.options.silent_after)
+        };
+        let learners = known.configuration.learners.iter().map(|learner| learner.node);
+        learners.filter(|node| !is_heard(*node)).collect()
     }
 
     fn peer(&self, member: Member) -> Option<&Peer> {

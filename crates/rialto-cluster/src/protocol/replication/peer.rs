@@ -28,6 +28,8 @@ pub(super) struct Peer {
     pub member: Member,
     pub promise: Promise,
     pub fitness: Fitness,
+    /// When it has said last how far it is, in whatever state its database was.
+    pub heard_at: Option<Moment>,
     pub log: PeerLog,
     pub stream: Option<Stream>,
     /// Where the stream began. The tables may hold more than all replicas in sync have, up to here: a new copy has what the
@@ -49,6 +51,7 @@ impl Peer {
             member,
             promise: Promise::none(),
             fitness: Fitness::Fit,
+            heard_at: None,
             log: PeerLog::CanFollow,
             stream: None,
             began: beginning,

@@ -13,7 +13,7 @@ use super::message::{Envelope, Fitness, Message};
 use super::options::ReplicationOptions;
 use super::status::ReplicaStatus;
 use super::store::StoreRequests;
-use crate::protocol::{Epoch, Moment, PartitionId};
+use crate::protocol::{Epoch, Moment, NodeId, PartitionId};
 
 /// What a replica does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,11 @@ impl Replica {
         self.common.known.as_deref()
     }
 
+    /// Whether the newest configuration that was heard of is without this replica.
+    pub fn is_removed(&self) -> bool {
+        self.common.current().is_some_and(|known| !known.configuration.has(self.common.me.node))
+    }
+
     /// The highest epoch that it has seen.
     pub fn epoch(&self) -> Epoch {
         self.common.saved.epoch
@@ -128,6 +133,14 @@ impl Replica {
         match &self.role {
             Role::Leading(leading) => leading.refuses_level_2(&self.common),
             Role::Following(_) => false,
+        }
+    }
+
+    /// The replicas of a primary that are not in sync and are not heard: their nodes are away. Nothing if it does not serve.
+    pub fn unheard(&self, now: Moment) -> Vec<NodeId> {
+        match &self.role {
+            Role::Leading(leading) if leading.serves(&self.common, now) => leading.unheard(&self.common, now),
+            _ => Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::Event;
 
 use super::each_of_some_seeds;
+use crate::node::Appends;
 use crate::world::{HEARTBEAT, PROMISE, World};
 
 /// The nodes of the configuration in force.
@@ -46,6 +47,51 @@ fn replicas_leave_and_join() {
         world.run_until(world.time + PROMISE);
         assert_eq!(nodes(&world), [0, 1, 3]);
         assert_eq!(world.nodes[2].leads_begun, 0);
+    });
+}
+
+#[test]
+fn a_replica_that_was_given_up_comes_back_with_nothing() {
+    each_of_some_seeds(|seed| {
+        let mut world = World::of(Random::new(seed), 3, 3, HEARTBEAT);
+        world.run_until(3 * PROMISE);
+        world.tell_replica(0, Event::Remove { node: NodeId(2) });
+        world.run_until(world.time + 4 * PROMISE);
+        assert!(world.nodes[2].says_removed);
+        world.give_up(2);
+        assert_eq!(world.nodes[2].log.len(), 0);
+        let answers = world.answers;
+        world.run_until(world.time + 3 * PROMISE);
+        assert!(world.answers > answers, "the others go on");
+        let member = world.nodes[2].member();
+        world.tell_replica(0, Event::AddLearner { member });
+        world.run_until(world.time + 8 * PROMISE);
+        assert_eq!(nodes(&world), [0, 1, 2]);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
+    });
+}
+
+#[test]
+fn a_primary_knows_which_replicas_are_away() {
+    each_of_some_seeds(|seed| {
+        let mut world = World::of(Random::new(seed), 3, 3, HEARTBEAT);
+        world.run_until(3 * PROMISE);
+        let unheard = |world: &World| {
+            let node = &world.nodes[0];
+            node.replica.as_ref().unwrap().unheard(node.now(world.time))
+        };
+        // None while all are in sync, also when one has just stopped.
+        assert_eq!(unheard(&world), []);
+        world.pause(2, 6 * PROMISE);
+        world.run_until(world.time + 3 * PROMISE);
+        assert_eq!(nodes(&world), [0, 1, 2]);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 2);
+        assert_eq!(unheard(&world), [NodeId(2)]);
+        // One that only catches up is heard.
+        world.nodes[2].appends = Appends::Stick;
+        world.run_until(world.time + 5 * PROMISE);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 2);
+        assert_eq!(unheard(&world), []);
     });
 }
 

@@ -1,0 +1,215 @@
+//! Nodes that join, are drained, leave and are lost, while transfers of money run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use rialto_cluster::node::{
+    ClusterFacts, Joined, Level, Move, NodeFacts, Placement, RoundError, Standing, balance_round, drain_round,
+};
+use rialto_cluster::protocol::PartitionId;
+
+use crate::cluster::{Cluster, soon};
+use crate::sql::{ACCOUNTS, bank, ready, session, total, transfer};
+
+/// Clients at node 0 that transfer money until this is dropped.
+struct Transfers {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicI64>,
+    clients: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Transfers {
+    fn begin(cluster: &Cluster) -> Transfers {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
+        let client = |client| {
+            let mut session = session(cluster, 0);
+            let (stop, done) = (stop.clone(), done.clone());
+            std::thread::spawn(move || {
+                let mut random = rialto::io::Random::new(client);
+                while !stop.load(Ordering::Relaxed) {
+                    let mut account = || 1 + random.below(ACCOUNTS as u64) as i64;
+                    let (from, to) = (account(), account());
+                    if from != to && transfer(&mut session, from, to, 1).is_ok() {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        };
+        let clients = (0..3).map(client).collect();
+        Transfers { stop, done, clients }
+    }
+
+    fn go_on(&self, what: &str) {
+        let before = self.done.load(Ordering::Relaxed);
+        soon(what, || self.done.load(Ordering::Relaxed) > before + 20);
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+}
+
+fn facts(cluster: &Cluster) -> ClusterFacts {
+    ClusterFacts::read(&cluster.store).unwrap()
+}
+
+fn placement(cluster: &Cluster) -> Placement {
+    Placement::read(&cluster.store, &facts(cluster)).unwrap()
+}
+
+/// Does what `rialto cluster drain` and `replace` do.
+fn drain(cluster: &Cluster, node: usize, preferred: Option<u32>) {
+    NodeFacts::set_standing(&cluster.store, &format!("node-{node}"), Standing::Draining).unwrap();
+    soon("the node is drained", || {
+        std::thread::sleep(Duration::from_millis(100));
+        drain_round(&cluster.store, &facts(cluster), node as u32, preferred, 2).unwrap().left == 0
+    });
+}
+
+/// All partitions have two replicas, in sync, on other nodes than this one, and nothing is under way.
+fn settles(cluster: &Cluster, without: usize) {
+    soon("nothing is under way", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let found = placement(cluster);
+        let is_settled = |id: &PartitionId| {
+            let nodes: Vec<u32> = found.configurations[id].in_sync.iter().map(|of| of.node.0).collect();
+            nodes.len() == 2
+                && !nodes.contains(&(without as u32))
+                && found.configurations[id].learners.is_empty()
+        };
+        found.moves.all().count() == 0 && found.configurations.keys().all(is_settled)
+    });
+}
+
+#[test]
+fn a_node_joins_and_another_one_is_drained_and_leaves_while_transfers_run() {
+    let mut cluster = Cluster::new("members", 3, 6, 2);
+    ready(&cluster, 6, 2);
+    let mut checker = session(&cluster, 0);
+    bank(&mut checker);
+    let transfers = Transfers::begin(&cluster);
+    transfers.go_on("transfers run");
+    let new = cluster.join();
+    // The node is known to the others, and has nothing yet.
+    soon("the links are there", || (0..3).all(|node| cluster.node(node).links().connections() == 6));
+    assert!(cluster.node(new).replicas().is_empty());
+    soon("the replicas are balanced", || {
+        std::thread::sleep(Duration::from_millis(100));
+        balance_round(&cluster.store, &facts(&cluster), 2).unwrap().left == 0
+    });
+    assert_eq!(placement(&cluster).on(new as u32).len(), 3);
+    let leads = |node: usize| cluster.node(node).replicas().iter().filter(|of| of.lead().is_some()).count();
+    soon("the new node leads one", || leads(new) > 0);
+    transfers.go_on("transfers run with the new node");
+
+    drain(&cluster, 1, None);
+    settles(&cluster, 1);
+    assert!(placement(&cluster).on(1).is_empty());
+    soon("its directories are gone", || {
+        cluster.node(1).replicas().is_empty() && (0..6).all(|partition| !cluster.has_directory(1, partition))
+    });
+    transfers.go_on("transfers run without the drained node");
+    NodeFacts::set_standing(&cluster.store, "node-1", Standing::Left).unwrap();
+    soon("the others know", || [0, 2].iter().all(|node| cluster.node(*node).links().connections() == 4));
+    soon("it says so", || cluster.node(1).trouble().is_some_and(|trouble| trouble.contains("has left")));
+    cluster.stop(1);
+    transfers.go_on("transfers run after it has left");
+    transfers.end();
+    assert_eq!(total(&mut checker), 100 * ACCOUNTS);
+    // The number of a node that has left is not given again, and its name may be.
+    let joined = NodeFacts::join(&cluster.store, "node-1", "127.0.0.1:1", "127.0.0.1:2").unwrap();
+    assert!(matches!(&joined, Joined::New(node) if node.node == 4), "{joined:?}");
+}
+
+#[test]
+fn a_node_takes_the_place_of_a_dead_one() {
+    let mut cluster = Cluster::new("takes-place", 3, 3, 2);
+    ready(&cluster, 3, 2);
+    for partition in 0..3 {
+        (0..50).for_each(|id| assert!(cluster.write(partition, id, Level::Standby)));
+    }
+    cluster.stop(1);
+    let new = cluster.join();
+    drain(&cluster, 1, Some(new as u32));
+    settles(&cluster, 1);
+    // The nodes that were there have what they had, and the new one has the rest.
+    assert_eq!(placement(&cluster).on(new as u32).len(), 2);
+    for partition in 0..3 {
+        assert_eq!(cluster.rows(partition), (0..50).collect::<Vec<_>>());
+    }
+    // If it comes back, what it had is given up.
+    assert!(cluster.has_directory(1, 0));
+    cluster.start(1);
+    soon("its directories are gone", || (0..3).all(|partition| !cluster.has_directory(1, partition)));
+}
+
+#[test]
+fn a_replica_whose_node_is_away_for_long_is_made_again_elsewhere() {
+    let mut cluster = Cluster::new("repair", 4, 3, 2);
+    ready(&cluster, 3, 2);
+    cluster.repair_after = Some(Duration::from_secs(2));
+    for node in 0..4 {
+        cluster.stop(node);
+        cluster.start(node);
+    }
+    ready(&cluster, 3, 2);
+    for partition in 0..3 {
+        (0..50).for_each(|id| _ = cluster.write(partition, id, Level::Standby));
+    }
+    let rows: Vec<_> = (0..3).map(|partition| cluster.rows(partition)).collect();
+    cluster.stop(1);
+    settles(&cluster, 1);
+    for (partition, rows) in (0..).zip(&rows) {
+        assert_eq!(&cluster.rows(partition), rows);
+    }
+    cluster.start(1);
+    soon("what it had is given up", || (0..3).all(|partition| !cluster.has_directory(1, partition)));
+    // A node that is away for shorter keeps its replicas.
+    let found = placement(&cluster);
+    let before: Vec<_> = (0..4).map(|node| found.on(node)).collect();
+    cluster.stop(2);
+    std::thread::sleep(Duration::from_millis(1000));
+    cluster.start(2);
+    settles(&cluster, 1);
+    let after: Vec<_> = (0..4).map(|node| placement(&cluster).on(node)).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_replica_waits_until_the_one_in_its_place_is_in_sync() {
+    let mut cluster = Cluster::new("waits", 2, 1, 2);
+    ready(&cluster, 1, 2);
+    let new = cluster.enter();
+    let next = Move { from: Some(1), to: Some(new as u32) };
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
+    let nodes = || -> Vec<u32> {
+        placement(&cluster).configurations[&PartitionId(0)].nodes().map(|node| node.0).collect()
+    };
+    soon("the node has a replica to make", || nodes().contains(&(new as u32)));
+    // Some looks later it is still not there.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(nodes().contains(&1), "{:?}", nodes());
+    assert!(cluster.write(0, 1, Level::Standby));
+    cluster.start(new);
+    settles(&cluster, 1);
+    assert_eq!(cluster.rows(0), [1]);
+}
+
+#[test]
+fn a_drain_without_another_node_says_so_and_is_taken_back() {
+    let cluster = Cluster::new("no-room", 2, 2, 2);
+    ready(&cluster, 2, 2);
+    let set = |standing| NodeFacts::set_standing(&cluster.store, "node-1", standing).unwrap();
+    set(Standing::Draining);
+    let refused = drain_round(&cluster.store, &facts(&cluster), 1, None, 2).unwrap_err();
+    assert!(matches!(refused, RoundError::NoRoom(_)), "{refused}");
+    assert!(refused.to_string().contains("rialto cluster join"), "{refused}");
+    let address = &placement(&cluster).nodes[1].address.clone();
+    let joined = NodeFacts::join(&cluster.store, "node-1", address, "127.0.0.1:0").unwrap();
+    assert!(matches!(joined, Joined::Again(_)), "{joined:?}");
+    let refused = NodeFacts::join(&cluster.store, "node-1", "127.0.0.1:9", "127.0.0.1:0").unwrap_err();
+    assert!(refused.to_string().contains("other addresses"), "{refused}");
+    assert!(cluster.write(0, 1, Level::Standby));
+}
