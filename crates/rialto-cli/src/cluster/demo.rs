@@ -125,6 +125,7 @@ impl Demo<'_> {
             partitions: self.file.partitions,
             replicas: self.file.replicas,
             links: self.file.links,
+            restored: None,
         };
         make(&plan, &store)?;
         drop(store);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, NodeFacts, PARTITIONS_MAX};
+use rialto_cluster::node::{ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, init_restored};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::authority::Authority;
@@ -90,6 +90,21 @@ pub struct Plan {
     pub partitions: u32,
     pub replicas: u32,
     pub links: Links,
+    /// The backup whose partitions the cluster is to have, if it is not to be empty.
+    pub restored: Option<Manifest>,
+}
+
+impl Plan {
+    /// The nodes, as the control store gets them.
+    pub fn facts(&self) -> Vec<NodeFacts> {
+        let facts = |(node, spec): (u32, &NodeSpec)| NodeFacts {
+            node,
+            name: spec.name.clone(),
+            address: spec.address.clone(),
+            sql: spec.sql.clone(),
+        };
+        (0..).zip(&self.nodes).map(facts).collect()
+    }
 }
 
 /// The number of partitions and of replicas for so many nodes.
@@ -111,6 +126,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode, Failed> {
         partitions,
         replicas,
         links: args.links,
+        restored: None,
     };
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     say(format_args!(
@@ -150,23 +166,7 @@ pub enum Made {
 
 /// Makes a cluster. What is there already, of the same cluster, stays as it is.
 pub fn make(plan: &Plan, store: &dyn ControlStore) -> Result<Made, Failed> {
-    if let Links::PlainOnLoopback = plan.links
-        && let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.address))
-    {
-        return Err(Failed::usage(format_args!(
-            "--links plain-on-loopback: {} is no loopback address; available: --links tls, or plain-anywhere for a network \
-             that no other machine is in",
-            node.address
-        )));
-    }
-    // Such a node would not start: its server refuses the address.
-    if let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.sql)) {
-        return Err(Failed::usage(format_args!(
-            "sql={}: {} is to take clients there, and that is no loopback address. Clients have no users and no TLS yet, so a \
-             node takes them only from its own machine: give sql=127.0.0.1:PORT; a client elsewhere needs a tunnel or a proxy",
-            node.sql, node.name
-        )));
-    }
+    check(plan)?;
     let mut made = Made::Before;
     let facts = in_store(plan, store, &mut made)?;
     files::make_directory(&plan.data)?;
@@ -203,23 +203,40 @@ pub fn make(plan: &Plan, store: &dyn ControlStore) -> Result<Made, Failed> {
     Ok(made)
 }
 
+/// Refuses addresses that the nodes would refuse.
+pub fn check(plan: &Plan) -> Result<(), Failed> {
+    if let Links::PlainOnLoopback = plan.links
+        && let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.address))
+    {
+        return Err(Failed::usage(format_args!(
+            "--links plain-on-loopback: {} is no loopback address; available: --links tls, or plain-anywhere for a network \
+             that no other machine is in",
+            node.address
+        )));
+    }
+    // Such a node would not start: its server refuses the address.
+    if let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.sql)) {
+        return Err(Failed::usage(format_args!(
+            "sql={}: {} is to take clients there, and that is no loopback address. Clients have no users and no TLS yet, so a \
+             node takes them only from its own machine: give sql=127.0.0.1:PORT; a client elsewhere needs a tunnel or a proxy",
+            node.sql, node.name
+        )));
+    }
+    Ok(())
+}
+
 /// Makes the cluster in the control store, and gives what it has.
 fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<ClusterFacts, Failed> {
-    let nodes: Vec<NodeFacts> = (0..)
-        .zip(&plan.nodes)
-        .map(|(node, spec)| NodeFacts {
-            node,
-            name: spec.name.clone(),
-            address: spec.address.clone(),
-            sql: spec.sql.clone(),
-        })
-        .collect();
+    let nodes = plan.facts();
     let new = ClusterFacts {
         id: format!("{:032x}", random_number()?),
         partitions: plan.partitions,
         replicas: plan.replicas,
     };
-    rialto_cluster::node::init(store, &new, &nodes)?;
+    match &plan.restored {
+        Some(manifest) => init_restored(store, &new, &nodes, manifest)?,
+        None => rialto_cluster::node::init(store, &new, &nodes)?,
+    }
     let facts = ClusterFacts::read(store)?;
     if facts.id == new.id {
         *made = Made::Now;
@@ -279,6 +296,7 @@ mod tests {
             partitions: 8,
             replicas: 2,
             links,
+            restored: None,
         }
     }
 

@@ -15,9 +15,11 @@
 //! 4. **No process is left.** Children of a demo end with it, however it ends ([`child`]).
 //!
 //! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
-//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `check.rs`.
+//! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `check.rs`,
+//! `backup.rs`, `restore.rs`.
 
 mod authority;
+mod backup;
 mod check;
 mod child;
 mod control;
@@ -31,6 +33,7 @@ mod init;
 mod node;
 mod node_file;
 mod processes;
+mod restore;
 mod say;
 mod shares;
 mod sql;
@@ -66,7 +69,11 @@ enum ClusterCommand {
     Switchover(switchover::SwitchoverArgs),
     /// Have a replica of a partition lead whatever the others have; what they have more is lost
     ForcePromote(force_promote::ForcePromoteArgs),
-    /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+    /// Back up all partitions as they are at one moment, while the cluster is used
+    Backup(backup::BackupArgs),
+    /// Make a new cluster of a backup: as init does, with the data of the backup
+    Restore(Box<restore::RestoreArgs>),
+    /// Verify a backup, or the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]
@@ -82,6 +89,8 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Switchover(args) => switchover::run(args),
         ClusterCommand::ForcePromote(args) => force_promote::run(args),
+        ClusterCommand::Backup(args) => backup::run(args),
+        ClusterCommand::Restore(args) => restore::run(args),
         ClusterCommand::Check(args) => check::run(args),
         ClusterCommand::Child(args) => child::run(args),
     };

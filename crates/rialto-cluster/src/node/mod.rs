@@ -7,15 +7,17 @@
 //! - `transactions`: transactions over partitions: the state machines of
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
 //! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
+//! - `backup`: a backup of all partitions at one moment, and the databases of a new cluster made of it.
 //! - `admin`: what an operator on the same machine asks a node for.
 //! - `clock`, `random`: the node's clock, and numbers that no other process draws.
 //!
 //! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
 //!
 //! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
-//! `transactions/mod.rs`, `admin/mod.rs`.
+//! `transactions/mod.rs`, `backup/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
+mod backup;
 mod clock;
 mod facts;
 mod packet;
@@ -26,8 +28,9 @@ mod sending;
 mod transactions;
 mod transfer;
 
+pub use backup::{BackupStatus, MANIFEST, Manifest, PartitionBackup, restore_partition};
 pub use clock::NodeClock;
-pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, init};
+pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, first_primary, init, init_restored};
 pub use replica::{
     Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
     read_configuration,

@@ -11,8 +11,8 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome, init,
-    make_table,
+    Admitted, ClusterFacts, HostedReplica, Level, Manifest, Node, NodeFacts, NodeOptions, NotServing,
+    Outcome, first_primary, init, init_restored, make_table, restore_partition,
 };
 use rialto_cluster::protocol::replication::ReplicationOptions;
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -53,6 +53,16 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose nodes all run.
     pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
+        Cluster::made(name, (nodes, partitions, replicas), None)
+    }
+
+    /// A cluster that is made of a backup, whose nodes all run.
+    pub fn restored(name: &str, nodes: u32, replicas: u32, backup: &Path) -> Cluster {
+        let partitions = Manifest::verify(backup).unwrap().partitions.len() as u32;
+        Cluster::made(name, (nodes, partitions, replicas), Some(backup))
+    }
+
+    fn made(name: &str, (nodes, partitions, replicas): (u32, u32, u32), backup: Option<&Path>) -> Cluster {
         let store = MemoryStore::new();
         // All ports are drawn before any is given back.
         let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -67,7 +77,18 @@ impl Cluster {
             .collect();
         drop(listeners);
         let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas };
-        init(&store, &cluster, &facts).unwrap();
+        let directory = Directory::new(name);
+        match backup {
+            None => init(&store, &cluster, &facts).unwrap(),
+            Some(backup) => {
+                let manifest = Manifest::verify(backup).unwrap();
+                for of in &manifest.partitions {
+                    let node = first_primary(&facts, PartitionId(of.partition));
+                    restore_partition(backup, of, &directory.path().join(&node.name)).unwrap();
+                }
+                init_restored(&store, &cluster, &facts, &manifest).unwrap();
+            }
+        }
         let replication = ReplicationOptions {
             promise: Duration::from_millis(1500),
             drift_margin: Duration::from_millis(150),
@@ -77,7 +98,7 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster = Cluster { store, nodes, replication, directory: Directory::new(name) };
+        let mut cluster = Cluster { store, nodes, replication, directory };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }

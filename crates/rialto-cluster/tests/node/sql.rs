@@ -45,24 +45,24 @@ pub fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
         .unwrap_or_else(|error| panic!("{sql}\n{} {error} {:?}", error.sqlstate.code(), error.hint))
 }
 
-fn value(session: &mut Session, sql: &str) -> String {
+pub fn value(session: &mut Session, sql: &str) -> String {
     let rows = run(session, sql);
     assert!(rows.len() == 1 && rows[0].len() == 1, "{sql}: {rows:?}");
     rows[0][0].clone()
 }
 
-fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
+pub fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
     (0..partitions).for_each(|partition| cluster.in_sync(partition, replicas));
 }
 
-const ACCOUNTS: i64 = 40;
+pub const ACCOUNTS: i64 = 40;
 
-fn bank(session: &mut Session) {
+pub fn bank(session: &mut Session) {
     run(session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
     run(session, &format!("INSERT INTO accounts SELECT i, 100 FROM generate_series(1, {ACCOUNTS}) AS i"));
 }
 
-fn total(session: &mut Session) -> i64 {
+pub fn total(session: &mut Session) -> i64 {
     run(session, "SELECT balance FROM accounts").iter().map(|row| row[0].parse::<i64>().unwrap()).sum()
 }
 

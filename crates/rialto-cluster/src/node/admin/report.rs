@@ -1,9 +1,11 @@
 //! What goes over the admin socket.
 
+use std::path::PathBuf;
+
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Node, NodeFacts, ReplicaStatus};
+use crate::node::{BackupStatus, Node, NodeFacts, ReplicaStatus};
 use crate::protocol::NodeId;
 use crate::protocol::replication::{Configuration, Member, RoleKind};
 
@@ -27,6 +29,13 @@ pub enum AdminRequest {
         /// The numbers of nodes that are known to be dead.
         without: Vec<u32>,
     },
+    /// A backup of the whole cluster is to be taken.
+    Backup {
+        /// The directory of this machine where it is written: from the root on, and empty or not there yet.
+        to: PathBuf,
+    },
+    /// How far the backup is that was begun here last: [`AdminAnswer::Backup`].
+    BackupStatus,
 }
 
 /// What a node answers.
@@ -35,6 +44,8 @@ pub enum AdminRequest {
 pub enum AdminAnswer {
     /// What it is and has.
     Status(Box<NodeReport>),
+    /// How far the backup is that was begun here last.
+    Backup(BackupStatus),
     /// It has begun.
     Begun,
     /// It does not, for this reason.

@@ -108,6 +108,8 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
         AdminRequest::Force { partition, ref without } => {
             replica(partition).map(|replica| replica.force(without.iter().copied().map(NodeId).collect()))
         }
+        AdminRequest::Backup { ref to } => node.begin_backup(to).map_err(AdminAnswer::Refused),
+        AdminRequest::BackupStatus => return AdminAnswer::Backup(node.backup_status()),
     };
     begun.map_or_else(|refused| refused, |()| AdminAnswer::Begun)
 }

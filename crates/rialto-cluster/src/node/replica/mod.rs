@@ -29,6 +29,6 @@ mod saved_file;
 mod shipping;
 mod store_requests;
 
-pub use database::NewPartition;
+pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use store_requests::{configuration_key, read_configuration};
