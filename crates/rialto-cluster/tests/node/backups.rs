@@ -156,10 +156,10 @@ fn a_backup_is_the_state_of_one_moment() {
     let (mut defining, defines) = (session(&cluster, 2), stop.clone());
     threads.push(std::thread::spawn(move || {
         let mut number = 0;
-        while !defines.load(Ordering::Relaxed) {
+        while !defines.load(Ordering::Relaxed) && number < 40 {
             let made = try_run(&mut defining, &format!("CREATE TABLE t{number} (id int PRIMARY KEY)"));
             number += i64::from(made.is_ok());
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(std::time::Duration::from_millis(100));
         }
     }));
     let counts = || -> Vec<usize> { answered.iter().map(|of| of.lock().unwrap().len()).collect() };
@@ -167,7 +167,7 @@ fn a_backup_is_the_state_of_one_moment() {
     let mut backups = Vec::new();
     for number in 0..4 {
         let count = counts();
-        soon("transfers run", || counts().iter().zip(&count).all(|(now, then)| *now > then + 5));
+        soon("transfers run", || counts().iter().zip(&count).all(|(now, then)| *now > then + 40));
         let (to, before) = (directory.path().join(number.to_string()), counts());
         let manifest = taken(&cluster, number % 3, &to);
         assert_eq!(manifest.partitions.len(), 4);
@@ -248,6 +248,7 @@ fn a_change_of_the_primary_leaves_no_backup_and_blocks_nothing() {
     let _ = value(&mut first, "SELECT count(*) FROM accounts");
     let manifest = taken(&cluster, 1, &directory.path().join("two"));
     assert!(manifest.partitions[0].epoch > 2, "{manifest:?}");
+    ready(&cluster, 2, 2);
     cluster.stop(1);
     assert_eq!(cluster.primary(0), 0);
     assert!(cluster.node(0).replica(PartitionId(1)).is_some());

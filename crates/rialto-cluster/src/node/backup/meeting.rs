@@ -19,6 +19,8 @@ const NEAR_WITHIN: Duration = Duration::from_secs(25);
 pub const HOLD_WITHIN: Duration = Duration::from_millis(2500);
 /// So long no commit takes its place, at most.
 pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
+/// Why a backup fails that was ready itself.
+pub const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
 /// How often it looks whether something is still prepared.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -137,16 +139,16 @@ impl CutMeeting for Meeting {
                     Clearance::Clear if far >= Far::Cut => return true,
                     Clearance::Clear if !is_clear => self.is_at(Stage::Clear),
                     Clearance::Clear | Clearance::InDoubt => {}
+                    Clearance::NotHeld if is_clear => return self.fails(OTHERS_NOT_READY),
                     Clearance::NotHeld => {
                         return self.fails(
-                            "a transaction over several partitions was in doubt for too long, or another partition was not \
-                             ready: run it again",
+                            "a transaction over several partitions was in doubt for too long: run it again",
                         );
                     }
                 }
             }
             if began.elapsed() > NEAR_WITHIN {
-                return self.fails("another partition was not ready: run it again");
+                return self.fails(OTHERS_NOT_READY);
             }
         }
     }

@@ -39,8 +39,8 @@ pub enum Far {
     End,
 }
 
-/// Where the backup of a partition is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Where the backup of a partition is. It goes from each one to a later one only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// It waits for a checkpoint that runs.
     Begins,
@@ -57,6 +57,18 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// What it does there.
+    pub fn in_words(&self) -> &str {
+        match self {
+            Stage::Begins => "waits for a checkpoint",
+            Stage::Near => "waits until nothing is in doubt",
+            Stage::Clear => "waits for its cut",
+            Stage::AtCut => "is at its cut",
+            Stage::Past => "copies",
+            Stage::Failed(why) => why,
+        }
+    }
+
     /// Whether it is as far as a primary that was to go so far.
     pub fn has_reached(&self, far: Far) -> bool {
         match far {

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::backups::Backups;
 use super::manifest::{BackupWriter, Manifest, PartitionBackup};
+use super::meeting::OTHERS_NOT_READY;
 use super::message::{BackupMessage, Body, Far, Stage};
 use crate::node::running::Parts;
 use crate::node::transactions::Serves;
@@ -36,10 +37,8 @@ pub struct Taking {
 struct State {
     /// Where the partitions are, as far as was heard.
     stages: BTreeMap<PartitionId, (NodeId, Stage)>,
-    /// The first failure.
-    failed: Option<String>,
-    /// How many files are complete.
-    complete: usize,
+    /// What has failed.
+    failures: Vec<String>,
 }
 
 impl Taking {
@@ -57,12 +56,13 @@ impl Taking {
     pub fn heard(&self, from: NodeId, partition: PartitionId, stage: Stage) {
         let mut state = self.state.lock();
         let Some((node, known)) = state.stages.get_mut(&partition) else { return };
-        if *node != from {
+        // A message that was overtaken says nothing new.
+        if *node != from || *known >= stage {
             return;
         }
         *known = stage.clone();
         if let Stage::Failed(why) = stage {
-            state.failed.get_or_insert(format!("{partition}: {why}"));
+            state.failures.push(format!("{partition}: {why}"));
         }
         self.changed.notify_all();
     }
@@ -127,12 +127,12 @@ impl Taking {
                 .map(|serves| {
                     threads.spawn(move || {
                         let file = self.receive(parts, *serves);
+                        let file = file.map_err(|why| format!("{}: {why}", serves.partition));
                         let mut state = self.state.lock();
                         match &file {
-                            Ok(_) => state.complete += 1,
-                            Err(why) => {
-                                state.failed.get_or_insert(format!("{}: {why}", serves.partition));
-                            }
+                            // It has gone on from its cut, though that may not have been heard.
+                            Ok(_) => drop(state.stages.insert(serves.partition, (serves.node, Stage::Past))),
+                            Err(why) => state.failures.push(why.clone()),
                         }
                         self.changed.notify_all();
                         file
@@ -148,11 +148,12 @@ impl Taking {
             // They end by themselves, once the other nodes have ended them, or are gone.
             let files: Vec<_> = files.into_iter().map(|thread| thread.join().expect("no panic")).collect();
             met.map(|()| files)
-        })?;
-        files.into_iter().collect::<Result<Vec<_>, String>>().map_err(|why| {
-            // The first one says which partition it was.
-            self.state.lock().failed.clone().unwrap_or(why)
-        })
+        });
+        // Those that only waited for the others do not say why.
+        let causes = self.state.lock().failures.clone();
+        let cause = causes.iter().find(|why| !why.contains(OTHERS_NOT_READY)).or(causes.first());
+        let files = files.map_err(|why| cause.cloned().unwrap_or(why))?;
+        files.into_iter().collect()
     }
 
     fn say(&self, parts: &Parts, served: &[Serves], far: Far) {
@@ -173,18 +174,22 @@ impl Taking {
             let mut state = self.state.lock();
             let behind = |state: &State| {
                 let found = state.stages.iter().find(|(_, (_, stage))| !stage.has_reached(far));
-                found.map(|(partition, _)| *partition)
+                found.map(|(partition, (_, stage))| (*partition, stage.clone()))
             };
-            if state.failed.is_none() && behind(&state).is_some() {
+            if state.failures.is_empty() && behind(&state).is_some() {
                 self.changed.wait_for(&mut state, SAY_AGAIN);
             }
-            if let Some(why) = &state.failed {
+            if let Some(why) = state.failures.first() {
                 return Err(why.clone());
             }
             match behind(&state) {
                 None => return Ok(()),
-                Some(partition) if began.elapsed() > STEP_WITHIN => {
-                    return Err(format!("{partition}: its primary does not answer"));
+                Some((partition, stage)) if began.elapsed() > STEP_WITHIN => {
+                    return Err(format!(
+                        "{partition}: it {} after {} s: run it again",
+                        stage.in_words(),
+                        STEP_WITHIN.as_secs()
+                    ));
                 }
                 Some(_) => {}
             }
