@@ -45,7 +45,7 @@ pub fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
         .unwrap_or_else(|error| panic!("{sql}\n{} {error} {:?}", error.sqlstate.code(), error.hint))
 }
 
-pub fn value(session: &mut Session, sql: &str) -> String {
+fn value(session: &mut Session, sql: &str) -> String {
     let rows = run(session, sql);
     assert!(rows.len() == 1 && rows[0].len() == 1, "{sql}: {rows:?}");
     rows[0][0].clone()
