@@ -19,10 +19,21 @@ const NEAR_WITHIN: Duration = Duration::from_secs(25);
 pub const HOLD_WITHIN: Duration = Duration::from_millis(2500);
 /// So long no commit takes its place, at most.
 pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
+/// Why a backup fails that finds something prepared.
+const IN_DOUBT: &str = "a transaction over several partitions was in doubt for too long: run it again";
+/// Why a backup fails that another one of the same backup has failed before.
+const GIVEN_UP: &str = "the backup was given up";
 /// Why a backup fails that was ready itself.
-pub const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
+const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
+/// How far apart the cuts are, with a bug put back.
+const APART: Duration = Duration::from_millis(50);
 /// How often it looks whether something is still prepared.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// Whether a failure, which may say more, only follows that of another partition.
+pub fn follows_another(why: &str) -> bool {
+    why.contains(OTHERS_NOT_READY) || why.contains(GIVEN_UP)
+}
 
 /// The backup of a partition at its primary.
 pub struct Meeting {
@@ -124,7 +135,8 @@ impl CutMeeting for Meeting {
         loop {
             let far = self.wait(if holds { Far::Cut } else { Far::Hold }, LOOK * if holds { 1 } else { 50 });
             if far == Far::End {
-                return self.fails("the backup was given up");
+                let is_in_doubt = self.served.clearance(self.backup) == Clearance::InDoubt;
+                return self.fails(if is_in_doubt { IN_DOUBT } else { GIVEN_UP });
             }
             if !self.leads() {
                 return self.fails("its primary has changed");
@@ -136,14 +148,17 @@ impl CutMeeting for Meeting {
             if holds {
                 let is_clear = self.progress.lock().stage == Stage::Clear;
                 match self.served.clearance(self.backup) {
-                    Clearance::Clear if far >= Far::Cut => return true,
+                    Clearance::Clear if far >= Far::Cut => {
+                        if fault_injection::is_on("backup-cuts-apart") {
+                            std::thread::sleep(APART * self.partition().0);
+                        }
+                        return true;
+                    }
                     Clearance::Clear if !is_clear => self.is_at(Stage::Clear),
                     Clearance::Clear | Clearance::InDoubt => {}
                     Clearance::NotHeld if is_clear => return self.fails(OTHERS_NOT_READY),
                     Clearance::NotHeld => {
-                        return self.fails(
-                            "a transaction over several partitions was in doubt for too long: run it again",
-                        );
+                        return self.fails(IN_DOUBT);
                     }
                 }
             }
@@ -160,12 +175,12 @@ impl CutMeeting for Meeting {
         }
         self.is_at(Stage::AtCut);
         let began = Instant::now();
-        let mut far = self.wait(Far::Go, CUT_WITHIN);
+        let mut far = match fault_injection::is_on("backup-cuts-apart") {
+            true => Far::Go,
+            false => self.wait(Far::Go, CUT_WITHIN),
+        };
         while far < Far::Go && began.elapsed() < CUT_WITHIN {
             far = self.wait(Far::Go, CUT_WITHIN);
-        }
-        if fault_injection::is_on("backup-cuts-apart") {
-            far = Far::Go;
         }
         self.served.release(self.backup);
         match far {
@@ -173,7 +188,7 @@ impl CutMeeting for Meeting {
                 self.is_at(Stage::Past);
                 true
             }
-            Far::End => self.fails("the backup was given up"),
+            Far::End => self.fails(GIVEN_UP),
             _ => self.fails(
                 "commits would have waited for too long for the cut of another partition: run it again",
             ),

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::backups::Backups;
 use super::manifest::{BackupWriter, Manifest, PartitionBackup};
-use super::meeting::OTHERS_NOT_READY;
+use super::meeting::follows_another;
 use super::message::{BackupMessage, Body, Far, Stage};
 use crate::node::running::Parts;
 use crate::node::transactions::Serves;
@@ -151,7 +151,7 @@ impl Taking {
         });
         // Those that only waited for the others do not say why.
         let causes = self.state.lock().failures.clone();
-        let cause = causes.iter().find(|why| !why.contains(OTHERS_NOT_READY)).or(causes.first());
+        let cause = causes.iter().find(|why| !follows_another(why)).or(causes.first());
         let files = files.map_err(|why| cause.cloned().unwrap_or(why))?;
         files.into_iter().collect()
     }

@@ -163,7 +163,7 @@ impl ServedPartition {
     /// No branch is prepared from now on, for at most this time, for a backup. Those that are to be wait.
     pub fn hold(&self, backup: u64, within: Duration) {
         let mut state = self.state.lock();
-        if state.held.is_none() {
+        if state.held.is_none() && !fault_injection::is_on("backup-beside-votes") {
             state.held = Some(Held { backup, until: Instant::now() + within, waiting: Vec::new() });
         }
     }
