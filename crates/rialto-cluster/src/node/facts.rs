@@ -161,6 +161,13 @@ pub fn init_restored(
         Ok(found) => return Err(FactsError::Another(Box::new(found))),
         Err(error) => return Err(error),
     }
+    if manifest.partitions.len() != facts.partitions as usize {
+        return Err(FactsError::Wrong(format!(
+            "the backup has {} partitions, and the cluster is to have {}",
+            manifest.partitions.len(),
+            facts.partitions
+        )));
+    }
     let first_epoch = |PartitionId(partition)| Epoch(manifest.partitions[partition as usize].epoch).next();
     init_with(store, facts, nodes, &first_epoch)
 }
