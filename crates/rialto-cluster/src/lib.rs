@@ -19,7 +19,7 @@
 //! Reading order: [`protocol::replication`], [`control`], [`node`] (without its transactions), [`net`], then
 //! [`protocol::transactions`] and the transactions of [`node`].
 //!
-//! Not built: adding, draining and replacing nodes; the backup of a whole cluster; requests of clients that run at most
+//! Not built: adding, draining and replacing nodes; the archive of a cluster's log; requests of clients that run at most
 //! once; procedures over partitions; an operator's decision on a transaction in doubt; the balancing of primaries.
 
 pub mod control;

@@ -119,7 +119,7 @@ mod type_names;
 mod unlikely;
 
 pub use account::{PageCounts, ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
-pub use backup::{BackupKind, BackupOptions, BackupReport};
+pub use backup::{BackupKind, BackupOptions, BackupReport, CutMeeting};
 pub use catalog::{NewIndex, Residence, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;

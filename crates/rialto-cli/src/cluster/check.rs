@@ -1,4 +1,4 @@
-//! `rialto cluster check`: verifies the replicas of nodes that are stopped.
+//! `rialto cluster check`: verifies the replicas of nodes that are stopped, or a backup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use clap::Args;
 use rialto::Options;
 use rialto::io::{Disk, FileDisk};
 use rialto::recovery::check;
+use rialto_cluster::node::Manifest;
 use rialto_cluster::node::admin::{AdminRequest, Reached, ask};
 
 use super::failed::Failed;
@@ -20,21 +21,31 @@ use crate::args::MemoryArgs;
 /// How long a node has to show that it runs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+/// Verify a backup, or the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The directory that has the directories of the nodes on this machine, or that of one node
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "backup")]
+    data: Option<PathBuf>,
+    /// The directory of a backup that `rialto cluster backup` has written, which is verified instead: its files are
+    /// all there, and as they were written
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "memory_bytes"])]
+    backup: Option<PathBuf>,
     #[command(flatten)]
     memory: MemoryArgs,
 }
 
-/// Verifies them one after the other.
+/// Verifies the backup, or the replicas one after the other.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
+    if let Some(backup) = &args.backup {
+        let manifest = Manifest::verify(backup).map_err(Failed::unusable)?;
+        say(format_args!("{}", super::backup::in_words(&manifest, backup)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     args.memory.warn();
+    let data = args.data.as_deref().expect("it is required without a backup");
     let mut is_sound = true;
-    for (directory, file) in NodeFile::all(&args.data)? {
+    for (directory, file) in NodeFile::all(data)? {
         let reached = ask(&directory, &AdminRequest::Status, PATIENCE);
         if reached.map_err(|error| Failed::of_file(&directory, &error))? != Reached::Down {
             say(format_args!("{}: it runs, so its replicas are not verified; stop it for that", file.name))?;

@@ -138,6 +138,7 @@ impl Demo<'_> {
             replicas: self.file.replicas,
             links: self.file.links,
             unprotected: self.file.unprotected,
+            restored: None,
         };
         make(&plan, &store)?;
         drop(store);

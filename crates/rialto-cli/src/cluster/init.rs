@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, NodeFacts, PARTITIONS_MAX, Standing};
+use rialto_cluster::node::{ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, Standing, init_restored};
 use rialto_cluster::protocol::replication::Unprotected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -113,6 +113,22 @@ pub struct Plan {
     pub replicas: u32,
     pub links: Links,
     pub unprotected: Unprotected,
+    /// The backup whose partitions the cluster is to have, if it is not to be empty.
+    pub restored: Option<Manifest>,
+}
+
+impl Plan {
+    /// The nodes, as the control store gets them.
+    pub fn facts(&self) -> Vec<NodeFacts> {
+        let facts = |(node, spec): (u32, &NodeSpec)| NodeFacts {
+            node,
+            name: spec.name.clone(),
+            address: spec.address.clone(),
+            sql: spec.sql.clone(),
+            standing: Standing::Member,
+        };
+        (0..).zip(&self.nodes).map(facts).collect()
+    }
 }
 
 /// The number of partitions and of replicas for so many nodes.
@@ -135,6 +151,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode, Failed> {
         replicas,
         links: args.links,
         unprotected: args.unprotected.into(),
+        restored: None,
     };
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     say(format_args!(
@@ -247,23 +264,17 @@ pub fn make_directory_of(
 
 /// Makes the cluster in the control store, and gives what it has.
 fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<ClusterFacts, Failed> {
-    let nodes: Vec<NodeFacts> = (0..)
-        .zip(&plan.nodes)
-        .map(|(node, spec)| NodeFacts {
-            node,
-            name: spec.name.clone(),
-            address: spec.address.clone(),
-            sql: spec.sql.clone(),
-            standing: Standing::Member,
-        })
-        .collect();
+    let nodes = plan.facts();
     let new = ClusterFacts {
         id: format!("{:032x}", random_number()?),
         partitions: plan.partitions,
         replicas: plan.replicas,
         unprotected: plan.unprotected,
     };
-    rialto_cluster::node::init(store, &new, &nodes)?;
+    match &plan.restored {
+        Some(manifest) => init_restored(store, &new, &nodes, manifest)?,
+        None => rialto_cluster::node::init(store, &new, &nodes)?,
+    }
     let facts = ClusterFacts::read(store)?;
     if facts.id == new.id {
         *made = Made::Now;
@@ -330,6 +341,7 @@ mod tests {
             replicas: 2,
             links,
             unprotected: Unprotected::WhenOnDisk,
+            restored: None,
         }
     }
 

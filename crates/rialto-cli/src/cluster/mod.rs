@@ -16,10 +16,11 @@
 //!
 //! Reading order: `init.rs` (what there is), `node.rs` (a node runs), `sql.rs` (its clients), `demo.rs` (all on one machine),
 //! `view.rs` and `status.rs` (what is seen), `switchover.rs`, `force_promote.rs`, `decide.rs`, `join.rs`, `moving.rs` and the
-//! commands that use it, `check.rs`.
+//! commands that use it, `backup.rs`, `restore.rs`, `check.rs`.
 
 mod access;
 mod authority;
+mod backup;
 mod balance;
 mod check;
 mod child;
@@ -40,6 +41,7 @@ mod node;
 mod node_file;
 mod processes;
 mod replace;
+mod restore;
 mod say;
 mod shares;
 mod sql;
@@ -87,7 +89,11 @@ enum ClusterCommand {
     Leave(leave::LeaveArgs),
     /// Have a node take the place of one that is lost for good
     Replace(replace::ReplaceArgs),
-    /// Verify the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+    /// Back up all partitions as they are at one moment, while the cluster is used
+    Backup(backup::BackupArgs),
+    /// Make a new cluster of a backup: as init does, with the data of the backup
+    Restore(Box<restore::RestoreArgs>),
+    /// Verify a backup, or the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]
@@ -109,6 +115,8 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         ClusterCommand::Drain(args) => drain::run(args),
         ClusterCommand::Leave(args) => leave::run(args),
         ClusterCommand::Replace(args) => replace::run(args),
+        ClusterCommand::Backup(args) => backup::run(args),
+        ClusterCommand::Restore(args) => restore::run(args),
         ClusterCommand::Check(args) => check::run(args),
         ClusterCommand::Child(args) => child::run(args),
     };

@@ -1,9 +1,11 @@
-//! What the control store has of the cluster besides the partitions' configurations: [`ClusterFacts`] and [`NodeFacts`].
+//! What the control store has of the cluster besides the partitions' configurations: [`ClusterFacts`] and
+//! [`NodeFacts`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::backup::Manifest;
 use super::replica::configuration_key;
 use crate::control::{ControlError, ControlStore, Swapped};
 use crate::net::Member as LinkMember;
@@ -263,12 +265,53 @@ impl NodeFacts {
     }
 }
 
-/// Makes a cluster of these nodes: the first configurations of its partitions, chained over the nodes, the nodes, and the
-/// cluster itself last. It may be run again, with the same choices: what is there already stays as it is.
+/// Makes a cluster of these nodes: the first configurations of its partitions, chained over the nodes, the nodes, and
+/// the cluster itself last. It may be run again, with the same choices: what is there already stays as it is.
 ///
 /// # Errors
 /// See [`FactsError`]. What was made before the error stays, and the next run goes on from there.
 pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
+    init_with(store, facts, nodes, &|_| Epoch(1))
+}
+
+/// As [`init`], for a cluster whose partitions are those of a backup: each begins above the epoch in which its
+/// primary led then.
+///
+/// # Errors
+/// See [`FactsError`]; [`FactsError::Another`] also if there is a cluster already, even one like this.
+pub fn init_restored(
+    store: &dyn ControlStore,
+    facts: &ClusterFacts,
+    nodes: &[NodeFacts],
+    manifest: &Manifest,
+) -> Result<(), FactsError> {
+    match ClusterFacts::read(store) {
+        Err(FactsError::NoCluster) => {}
+        Ok(found) => return Err(FactsError::Another(Box::new(found))),
+        Err(error) => return Err(error),
+    }
+    if manifest.partitions.len() != facts.partitions as usize {
+        return Err(FactsError::Wrong(format!(
+            "the backup has {} partitions, and the cluster is to have {}",
+            manifest.partitions.len(),
+            facts.partitions
+        )));
+    }
+    let first_epoch = |PartitionId(partition)| Epoch(manifest.partitions[partition as usize].epoch).next();
+    init_with(store, facts, nodes, &first_epoch)
+}
+
+/// The node on which a partition has its primary at first.
+pub fn first_primary(nodes: &[NodeFacts], partition: PartitionId) -> &NodeFacts {
+    &nodes[partition.0 as usize % nodes.len()]
+}
+
+fn init_with(
+    store: &dyn ControlStore,
+    facts: &ClusterFacts,
+    nodes: &[NodeFacts],
+    first_epoch: &dyn Fn(PartitionId) -> Epoch,
+) -> Result<(), FactsError> {
     check(facts, nodes)?;
     match ClusterFacts::read(store) {
         Err(FactsError::NoCluster) => {}
@@ -282,7 +325,8 @@ pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts])
         make(store, &node.key(), &json(node))?;
     }
     for partition in facts.partitions() {
-        let first = first_configuration(facts, nodes, partition);
+        let first =
+            Configuration { epoch: first_epoch(partition), ..first_configuration(facts, nodes, partition) };
         make(store, &configuration_key(partition), &first.to_bytes())?;
     }
     make(store, CLUSTER_KEY, &json(facts))
@@ -325,7 +369,8 @@ fn check_name(node: &NodeFacts) -> Result<(), FactsError> {
     Err(FactsError::Wrong(what))
 }
 
-/// The first configuration of a partition: its primary is alone in sync, and the nodes that follow in the ring are learners.
+/// The first configuration of a partition: its primary is alone in sync, and the nodes that follow in the ring are
+/// learners.
 fn first_configuration(facts: &ClusterFacts, nodes: &[NodeFacts], partition: PartitionId) -> Configuration {
     let member = |at: u32| {
         let node = &nodes[(partition.0 + at) as usize % nodes.len()];

@@ -8,15 +8,17 @@
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
 //! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
 //! - `members`: replicas that go from one node to another, and the repair of those that are lost.
+//! - `backup`: a backup of all partitions at one moment, and the databases of a new cluster made of it.
 //! - `admin`: what an operator on the same machine asks a node for.
 //! - `clock`, `random`: the node's clock, and numbers that no other process draws.
 //!
 //! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
 //!
 //! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
-//! `transactions/mod.rs`, `members/mod.rs`, `admin/mod.rs`.
+//! `transactions/mod.rs`, `members/mod.rs`, `backup/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
+mod backup;
 mod clock;
 mod facts;
 mod members;
@@ -28,8 +30,11 @@ mod sending;
 mod transactions;
 mod transfer;
 
+pub use backup::{BackupStatus, MANIFEST, Manifest, PartitionBackup, restore_partition};
 pub use clock::NodeClock;
-pub use facts::{ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, init};
+pub use facts::{
+    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, first_primary, init, init_restored,
+};
 pub use members::{Move, Moves, NoRoom, Placement, Round, RoundError, balance_round, drain_round};
 pub use replica::{
     Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,

@@ -3,6 +3,7 @@
 use rialto::log::{LogBlocks, LogFileLayout, LogPoint, LogPosition};
 use serde::{Deserialize, Serialize};
 
+use super::backup::BackupMessage;
 use super::transactions::{Cancelled, Serves, SqlWork};
 use super::transfer::{Piece, Pull};
 use crate::protocol::replication::Envelope;
@@ -24,6 +25,8 @@ pub enum Packet {
     Serves(Serves),
     /// What a branch runs is to end.
     Cancel(Cancelled),
+    /// About a backup of the cluster.
+    Backup(BackupMessage),
 }
 
 /// Bytes that are no packet.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,10 +11,13 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rialto::Options;
 
+use super::backup::{BackupStatus, Backups};
 use super::facts::{ClusterFacts, FactsError, NodeFacts};
 use super::members::{Keeper, Placement, give_up, is_left};
 use super::packet::Packet;
-use super::replica::{HostedReplica, NewPartition, ReplicaOptions, read_configuration, read_configurations};
+use super::replica::{
+    HostedReplica, NewPartition, ReplicaOptions, read_configuration, read_configurations, replica_directory,
+};
 use super::sending::Sending;
 use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
@@ -114,8 +117,9 @@ pub(super) struct Parts {
     pub options: NodeOptions,
     pub store: Arc<dyn ControlStore>,
     pub sending: Arc<Sending>,
-    transfers: Arc<Transfers>,
+    pub transfers: Arc<Transfers>,
     pub transactions: Arc<Transactions>,
+    pub backups: Backups,
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
     /// The nodes, as the control store had them last.
     nodes: RwLock<Vec<NodeFacts>>,
@@ -156,6 +160,7 @@ impl Node {
             store,
             transfers: Arc::new(Transfers::new(sending.clone())),
             transactions,
+            backups: Backups::default(),
             sending,
             replicas: RwLock::default(),
             nodes: RwLock::default(),
@@ -213,6 +218,20 @@ impl Node {
     /// The transactions that this node coordinates, and those of the partitions that it serves.
     pub fn transactions(&self) -> &Arc<Transactions> {
         &self.parts.transactions
+    }
+
+    /// Begins to take a backup of the whole cluster to a directory of this machine, which is made, or is empty. It
+    /// goes on in the background; [`Node::backup_status`] says how far it is.
+    ///
+    /// # Errors
+    /// In words: another one is being taken here, or no thread can start.
+    pub fn begin_backup(&self, to: &Path) -> Result<(), String> {
+        Backups::begin(&self.parts, to)
+    }
+
+    /// How far the backup is that was begun here last.
+    pub fn backup_status(&self) -> BackupStatus {
+        self.parts.backups.status()
     }
 
     /// Why a replica that this node is to have is not there, if so.
@@ -329,7 +348,7 @@ impl Parts {
     }
 
     fn directory_of(&self, partition: PartitionId) -> PathBuf {
-        self.options.directory.join(format!("partition-{}", partition.0))
+        replica_directory(&self.options.directory, partition)
     }
 
     /// Closes a replica that has itself accepted a configuration without it, and deletes its directory.
@@ -365,16 +384,19 @@ impl Parts {
         Ok(())
     }
 
-    fn wanted(&self, by: NodeId, pull: Pull) {
+    fn wanted(self: &Arc<Parts>, by: NodeId, pull: Pull) {
         let partition = match pull.source {
-            Source::Copy(partition) | Source::LoadFile { partition, .. } => partition,
+            Source::Copy(partition)
+            | Source::LoadFile { partition, .. }
+            | Source::Backup { partition, .. } => partition,
         };
-        let replica = self.replica(partition);
+        let (replica, parts) = (self.replica(partition), self.clone());
         self.transfers.wanted(by, pull, move |pushing| {
             let replica = replica.ok_or("the node has no replica of this partition")?;
             match pull.source {
                 Source::Copy(_) => replica.push_copy(by, pushing),
                 Source::LoadFile { number, .. } => replica.push_load_file(number, pushing),
+                Source::Backup { backup, .. } => Backups::write(&parts, by, (backup, partition), pushing),
             }
         });
     }
@@ -402,6 +424,7 @@ impl Handler for Receiving {
             Packet::Serves(serves) if serves.node == from => parts.transactions.heard(serves),
             Packet::Serves(_) => {}
             Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),
+            Packet::Backup(message) => parts.backups.received(from, message),
         }
     }
 

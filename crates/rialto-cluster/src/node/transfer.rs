@@ -1,4 +1,4 @@
-//! Transfers: a copy of a partition, or a load file, goes from one node to another in pieces.
+//! Transfers: a copy of a partition, a load file, or a backup goes from one node to another in pieces.
 //!
 //! The receiver pulls: it asks for each piece, a few ahead. So a transfer never has more than these in the queues between the
 //! nodes, and goes as fast as the receiver writes. The sender gives up once nothing was pulled for [`PATIENCE`], the
@@ -38,6 +38,13 @@ pub enum Source {
         partition: PartitionId,
         /// The file's number.
         number: u64,
+    },
+    /// A backup of the partition, at one moment with those of all others.
+    Backup {
+        /// The partition.
+        partition: PartitionId,
+        /// The backup's number.
+        backup: u64,
     },
 }
 

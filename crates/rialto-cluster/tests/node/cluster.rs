@@ -11,8 +11,8 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Joined, Level, Node, NodeFacts, NodeOptions, NotServing, Outcome,
-    Standing, init, make_table,
+    Admitted, ClusterFacts, HostedReplica, Joined, Level, Manifest, Node, NodeFacts, NodeOptions, NotServing,
+    Outcome, Standing, first_primary, init, init_restored, make_table, restore_partition,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -65,6 +65,21 @@ impl Cluster {
         (partitions, replicas): (u32, u32),
         unprotected: Unprotected,
     ) -> Cluster {
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, None)
+    }
+
+    /// A cluster that is made of a backup, whose nodes all run.
+    pub fn restored(name: &str, nodes: u32, replicas: u32, backup: &Path) -> Cluster {
+        let partitions = Manifest::verify(backup).unwrap().partitions.len() as u32;
+        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, Some(backup))
+    }
+
+    fn made(
+        name: &str,
+        (nodes, partitions, replicas): (u32, u32, u32),
+        unprotected: Unprotected,
+        backup: Option<&Path>,
+    ) -> Cluster {
         let store = MemoryStore::new();
         // All ports are drawn before any is given back.
         let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -80,7 +95,18 @@ impl Cluster {
             .collect();
         drop(listeners);
         let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
-        init(&store, &cluster, &facts).unwrap();
+        let directory = Directory::new(name);
+        match backup {
+            None => init(&store, &cluster, &facts).unwrap(),
+            Some(backup) => {
+                let manifest = Manifest::verify(backup).unwrap();
+                for of in &manifest.partitions {
+                    let node = first_primary(&facts, PartitionId(of.partition));
+                    restore_partition(backup, of, &directory.path().join(&node.name)).unwrap();
+                }
+                init_restored(&store, &cluster, &facts, &manifest).unwrap();
+            }
+        }
         let replication = ReplicationOptions {
             promise: Duration::from_millis(1500),
             drift_margin: Duration::from_millis(150),
@@ -90,8 +116,7 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster =
-            Cluster { store, nodes, replication, repair_after: None, directory: Directory::new(name) };
+        let mut cluster = Cluster { store, nodes, replication, repair_after: None, directory };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }

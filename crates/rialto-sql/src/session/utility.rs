@@ -200,7 +200,12 @@ impl Session {
             // After the client has gone, the receiver has gone, too.
             let _ = tell.send(bytes);
         });
-        let options = BackupOptions { kind, cancelled: Some(self.cancel.flag()), observer: Some(observer) };
+        let options = BackupOptions {
+            kind,
+            cancelled: Some(self.cancel.flag()),
+            observer: Some(observer),
+            ..BackupOptions::default()
+        };
         let database = &self.database;
         thread::scope(|scope| {
             let copy = || database.backup(to, options);

@@ -89,6 +89,20 @@ pub struct BackupOptions<'a> {
     pub cancelled: Option<&'a AtomicBool>,
     /// Is told how far the backup has come. Its bytes are those of the segments to copy, in memory, and of the pages.
     pub observer: Option<CopyObserver>,
+    /// Is asked before the cut and at it: so backups of several databases can have one cut.
+    pub meeting: Option<&'a dyn CutMeeting>,
+}
+
+/// What is to happen beside a backup's cut: backups of several databases that all wait at their cuts at one moment
+/// hold the state of that moment.
+pub trait CutMeeting: Sync + std::fmt::Debug {
+    /// The cut comes next: the backup waits for no checkpoint any more. Commits go on, and definitions can be
+    /// changed, until this returns; checkpoints wait. False: the backup is given up.
+    fn comes_next(&self) -> bool;
+
+    /// The cut is there: no commit takes its place until this returns, so it returns soon. False: the backup is given
+    /// up.
+    fn is_there(&self) -> bool;
 }
 
 impl From<BackupKind> for BackupOptions<'_> {

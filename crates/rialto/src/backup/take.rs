@@ -9,7 +9,9 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::stream::{BackupHeader, StreamKind, StreamWriter, WrittenStream, write_error};
-use super::{BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, RESTORING, UNFINISHED};
+use super::{
+    BACKUP_FILE, BackupKind, BackupOptions, BackupReport, CopyProgress, CutMeeting, RESTORING, UNFINISHED,
+};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
@@ -172,6 +174,11 @@ impl<'a> Taking<'a> {
         let segments = self.source.segments();
         let disk_tables = self.source.disk_tables();
         disk_tables.iter().for_each(|tables| tables.free_gone());
+        let meeting = self.options.meeting;
+        // Definitions are not held yet: one that others wait for may have to be committed first.
+        if !meeting.is_none_or(CutMeeting::comes_next) {
+            return Err(Error::Cancelled);
+        }
         let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // For the catalog at the cut: a transaction-consistent cut has it whole, as it has all else.
@@ -180,10 +187,21 @@ impl<'a> Taking<'a> {
         let mut pages = disk_tables.and_then(|tables| tables.begin_backup(pages_held));
         // The pages are cut at the same moment: in tables of both kinds the backup has the same transactions.
         let heaps = &held.defined.heaps;
+        let mut have_met = true;
+        let mut meet = || have_met = meeting.is_none_or(CutMeeting::is_there);
         let (cut, point) = match &mut pages {
-            Some(pages) => pages.cut(|cut_pages| self.source.cut_at_a_point(heaps, cut_pages))?,
-            None => self.source.cut_at_a_point(heaps, &mut || ())?,
+            Some(pages) => pages.cut(|cut_pages| {
+                let mut cut_and_meet = || {
+                    cut_pages();
+                    meet();
+                };
+                self.source.cut_at_a_point(heaps, &mut cut_and_meet)
+            })?,
+            None => self.source.cut_at_a_point(heaps, &mut meet)?,
         };
+        if !have_met {
+            return Err(Error::Cancelled);
+        }
         let heaps = &*heaps.clone();
         drop(held);
         let header = BackupHeader {

@@ -1,9 +1,11 @@
 //! What goes over the admin socket.
 
+use std::path::PathBuf;
+
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Node, NodeFacts, ReplicaStatus};
+use crate::node::{BackupStatus, Node, NodeFacts, ReplicaStatus};
 use crate::protocol::replication::{Configuration, Member, RoleKind, Unprotected};
 use crate::protocol::transactions::{Decision, TransactionId, Undecided};
 use crate::protocol::{NodeId, PartitionId};
@@ -37,6 +39,13 @@ pub enum AdminRequest {
         /// How it ends.
         decision: Decision,
     },
+    /// A backup of the whole cluster is to be taken.
+    Backup {
+        /// The directory of this machine where it is written: from the root on, and empty or not there yet.
+        to: PathBuf,
+    },
+    /// How far the backup is that was begun here last: [`AdminAnswer::Backup`].
+    BackupStatus,
 }
 
 /// What a node answers.
@@ -45,6 +54,8 @@ pub enum AdminRequest {
 pub enum AdminAnswer {
     /// What it is and has.
     Status(Box<NodeReport>),
+    /// How far the backup is that was begun here last.
+    Backup(BackupStatus),
     /// It has begun.
     Begun,
     /// It does not, for this reason.

@@ -116,6 +116,8 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
                 .and_then(|id| node.transactions().operator_decides(PartitionId(partition), id, decision));
             decided.map_err(AdminAnswer::Refused)
         }
+        AdminRequest::Backup { ref to } => node.begin_backup(to).map_err(AdminAnswer::Refused),
+        AdminRequest::BackupStatus => return AdminAnswer::Backup(node.backup_status()),
     };
     begun.map_or_else(|refused| refused, |()| AdminAnswer::Begun)
 }

@@ -147,9 +147,22 @@ pub struct DatabasePlace {
     pub make: NewPartition,
 }
 
+/// The directory of a node's replica of a partition.
+pub fn replica_directory(node_directory: &Path, partition: PartitionId) -> PathBuf {
+    node_directory.join(format!("partition-{}", partition.0))
+}
+
+/// The directory of the database of a node's replica of a partition.
+pub fn database_directory(node_directory: &Path, partition: PartitionId) -> PathBuf {
+    replica_directory(node_directory, partition).join(DATABASE)
+}
+
+/// The database's directory, in the replica's.
+const DATABASE: &str = "database";
+
 impl DatabasePlace {
     fn database(&self) -> PathBuf {
-        self.directory.join("database")
+        self.directory.join(DATABASE)
     }
 
     /// Where a copy is received, until it is complete.

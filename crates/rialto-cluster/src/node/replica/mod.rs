@@ -29,7 +29,7 @@ mod saved_file;
 mod shipping;
 mod store_requests;
 
-pub use database::NewPartition;
+pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use saved_file::SavedFile;
 pub use store_requests::{configuration_key, read_configuration, read_configurations};

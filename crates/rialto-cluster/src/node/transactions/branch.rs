@@ -11,7 +11,7 @@ use rialto_sql::partitions::{
 use rialto_sql::{SqlError, SqlState};
 
 use super::rows;
-use super::served::ServedPartition;
+use super::served::{BeingPrepared, ServedPartition};
 use super::work::{Action, Answer, SqlWork, What, level, of_replica, unprotected};
 use crate::node::replica::Admitted;
 use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
@@ -23,7 +23,7 @@ pub enum Task {
     /// Reserve what its commit at this level needs.
     Reserve { level: Level },
     /// Write *Prepared*.
-    Prepare { rows: Vec<RowChange<SqlWork>>, level: Level },
+    Prepare { rows: Vec<RowChange<SqlWork>>, level: Level, counted: BeingPrepared },
     /// Wait until what it has read is durable.
     AwaitReads { level: Level },
     /// Commit.
@@ -106,9 +106,9 @@ impl Branch {
                 self.served.reserved(self.id, has_room);
                 body
             }
-            Task::Prepare { rows, level } => {
+            Task::Prepare { rows, level, counted } => {
                 let body = self.cleared(body);
-                self.prepare(body, &rows, level)
+                self.prepare(body, &rows, level, counted)
             }
             Task::AwaitReads { level } => self.await_reads(body, level),
             Task::Commit { keeps, rows, level } => {
@@ -272,13 +272,21 @@ impl Branch {
         failed(&unprotected(self.served.serves().partition))
     }
 
-    fn prepare(&mut self, body: Body, rows: &[RowChange<SqlWork>], level: Level) -> Body {
+    fn prepare(
+        &mut self,
+        body: Body,
+        rows: &[RowChange<SqlWork>],
+        level: Level,
+        counted: BeingPrepared,
+    ) -> Body {
         let note = rows.iter().find_map(|row| match row {
             RowChange::Prepared(id, branches) => Some(rows::note(*id, branches)),
             _ => None,
         });
         let (Some(note), Some(tx)) = (note, into_transaction(body)) else { return Body::Nothing };
-        match tx.prepare(&rows::name(self.id), &note) {
+        let prepared = tx.prepare(&rows::name(self.id), &note);
+        drop(counted);
+        match prepared {
             Ok(()) => {
                 // A planned change of the primary does not wait for its decision.
                 self.admitted = None;

@@ -290,7 +290,8 @@ impl Transactions {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    pub(super) fn directory(&self) -> &Directory {
+    /// Where partitions are served.
+    pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
@@ -311,7 +312,8 @@ impl Transactions {
         &self.workers
     }
 
-    fn find_served(&self, partition: PartitionId) -> Option<Arc<ServedPartition>> {
+    /// A partition that is served here.
+    pub fn find_served(&self, partition: PartitionId) -> Option<Arc<ServedPartition>> {
         self.served.read().get(&partition).cloned()
     }
 

@@ -37,4 +37,5 @@ pub use cluster::Transactions;
 pub use coordinators::Cancelled;
 pub use directory::Serves;
 pub use rows::make_table;
+pub use served::{Clearance, ServedPartition};
 pub use work::SqlWork;

@@ -1,12 +1,13 @@
 //! [`ServedPartition`]: a partition that this node serves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rialto::{Error, Lsn, Result, Table};
+use rialto::{Error, Lsn, Result, Table, fault_injection};
 use rialto_sql::partitions::BranchPool;
 
 use super::branch::{Branch, Cancels, Task, of_the_system};
@@ -29,6 +30,8 @@ pub struct ServedPartition {
     table: Table,
     node: Weak<Transactions>,
     state: Mutex<State>,
+    /// Branches that are being prepared.
+    preparing: Arc<AtomicUsize>,
 }
 
 struct State {
@@ -36,6 +39,43 @@ struct State {
     branches: HashMap<TransactionId, Handle>,
     /// What an operator has decided in this opening.
     operator_decided: BTreeMap<TransactionId, Decision>,
+    /// No branch is prepared meanwhile.
+    held: Option<Held>,
+}
+
+/// A backup is to find nothing prepared.
+struct Held {
+    backup: u64,
+    until: Instant,
+    /// Branches that are to be prepared afterwards.
+    waiting: Vec<(TransactionId, Vec<RowChange<SqlWork>>, Level)>,
+}
+
+/// Whether a backup finds something prepared in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clearance {
+    /// Nothing is prepared, and nothing will be as long as it is held.
+    Clear,
+    /// Something is prepared, and waits for its decision.
+    InDoubt,
+    /// It is not held for this backup, or not any more.
+    NotHeld,
+}
+
+/// A branch that is being prepared, from when it is given the task until the kernel has it as prepared or not.
+pub struct BeingPrepared(Arc<AtomicUsize>);
+
+impl BeingPrepared {
+    fn new(count: &Arc<AtomicUsize>) -> BeingPrepared {
+        count.fetch_add(1, Ordering::SeqCst);
+        BeingPrepared(count.clone())
+    }
+}
+
+impl Drop for BeingPrepared {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 struct Handle {
@@ -81,9 +121,10 @@ impl ServedPartition {
         let opened = Opened { partition: serves.partition, opening: serves.opening, rows };
         let participant = Participant::open(opened, node.now());
         let pool = BranchPool::new(lead.database().clone());
-        let state = State { participant, branches: HashMap::new(), operator_decided: BTreeMap::new() };
+        let state =
+            State { participant, branches: HashMap::new(), operator_decided: BTreeMap::new(), held: None };
         let (node, state) = (Arc::downgrade(node), Mutex::new(state));
-        Arc::new(ServedPartition { serves, lead, pool, table, node, state })
+        Arc::new(ServedPartition { serves, lead, pool, table, node, state, preparing: Arc::default() })
     }
 
     pub fn serves(&self) -> Serves {
@@ -155,6 +196,49 @@ impl ServedPartition {
     /// Some time has passed.
     pub fn tick(self: &Arc<ServedPartition>) {
         self.step(|participant, now| participant.tick(now));
+        let ended = |held: &Held| held.until <= Instant::now();
+        let over = self.state.lock().held.take_if(|held| ended(held));
+        self.go_on(over);
+    }
+
+    /// No branch is prepared from now on, for at most this time, for a backup. Those that are to be wait.
+    pub fn hold(&self, backup: u64, within: Duration) {
+        let mut state = self.state.lock();
+        if state.held.is_none() && !fault_injection::is_on("backup-beside-votes") {
+            state.held = Some(Held { backup, until: Instant::now() + within, waiting: Vec::new() });
+        }
+    }
+
+    /// Whether something is prepared, while none is for this backup.
+    pub fn clearance(&self, backup: u64) -> Clearance {
+        if fault_injection::is_on("backup-beside-votes") {
+            return Clearance::Clear;
+        }
+        let state = self.state.lock();
+        let holds = |held: &Held| held.backup == backup && held.until > Instant::now();
+        if !state.held.as_ref().is_some_and(holds) {
+            return Clearance::NotHeld;
+        }
+        // In this order: what is not being prepared any more, the kernel has.
+        let is_being_prepared = self.preparing.load(Ordering::SeqCst) > 0;
+        match is_being_prepared || !self.lead.database().prepared().is_empty() {
+            true => Clearance::InDoubt,
+            false => Clearance::Clear,
+        }
+    }
+
+    /// Branches are prepared again, if they were not for this backup.
+    pub fn release(self: &Arc<ServedPartition>, backup: u64) {
+        let over = self.state.lock().held.take_if(|held| held.backup == backup);
+        self.go_on(over);
+    }
+
+    fn go_on(self: &Arc<ServedPartition>, over: Option<Held>) {
+        let (Some(Held { waiting, .. }), Some(node)) = (over, self.node.upgrade()) else { return };
+        let mut state = self.state.lock();
+        for (transaction, rows, level) in waiting {
+            self.prepare(&node, &mut state, transaction, rows, level);
+        }
     }
 
     /// A session wants what its branch runs to end.
@@ -225,9 +309,10 @@ impl ServedPartition {
             Effect::Reserve { transaction, level } => {
                 self.give(node, state, transaction, Task::Reserve { level });
             }
-            Effect::Prepare { transaction, rows, level } => {
-                self.give(node, state, transaction, Task::Prepare { rows, level });
-            }
+            Effect::Prepare { transaction, rows, level } => match &mut state.held {
+                Some(held) => held.waiting.push((transaction, rows, level)),
+                None => self.prepare(node, state, transaction, rows, level),
+            },
             Effect::AwaitReads { transaction, level } => {
                 self.give(node, state, transaction, Task::AwaitReads { level });
             }
@@ -235,6 +320,9 @@ impl ServedPartition {
                 self.give(node, state, transaction, Task::Commit { keeps, rows, level });
             }
             Effect::Abort { transaction, rows, level } => {
+                if let Some(held) = &mut state.held {
+                    held.waiting.retain(|(waiting, ..)| *waiting != transaction);
+                }
                 if let Some(handle) = state.branches.get(&transaction) {
                     handle.cancels.lock().cancel();
                 }
@@ -270,6 +358,18 @@ impl ServedPartition {
             let branch = Branch { id, served, locking, cancels, tasks: receiver, admitted };
             self.work(node, move || branch.serve());
         }
+    }
+
+    fn prepare(
+        self: &Arc<ServedPartition>,
+        node: &Transactions,
+        state: &mut State,
+        id: TransactionId,
+        rows: Vec<RowChange<SqlWork>>,
+        level: Level,
+    ) {
+        let counted = BeingPrepared::new(&self.preparing);
+        self.give(node, state, id, Task::Prepare { rows, level, counted });
     }
 
     /// Gives a branch a task. One that has no thread any more, or never had one in this opening, is prepared.

@@ -1,0 +1,150 @@
+//! `rialto cluster restore`: makes a new cluster of a backup.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use rialto_cluster::control::ControlStore;
+use rialto_cluster::node::{ClusterFacts, FactsError, Manifest, first_primary, restore_partition};
+use rialto_cluster::protocol::PartitionId;
+
+use super::backup::in_words;
+use super::control::{TlsArgs, connect};
+use super::failed::Failed;
+use super::files;
+use super::init::{NodeSpec, Plan, check_addresses, make, sizes};
+use super::node_file::Links;
+use super::say::say;
+
+/// Make a new cluster of a backup: as init does, with the data of the backup
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The directory of a backup that `rialto cluster backup` has written
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// The members of the etcd that is the control store; one that answers is enough
+    #[arg(long, value_name = "URL[,URL]", value_delimiter = ',', required = true)]
+    control: Vec<String>,
+    /// What is put before each key in etcd; it ends with /. No cluster may be there yet
+    #[arg(long, value_name = "PREFIX", default_value = "rialto/")]
+    prefix: String,
+    #[command(flatten)]
+    control_tls: TlsArgs,
+    /// The directory in which each node gets one of its own, by its name; it is made, or is empty
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it;
+    /// once for each node. These may be others than those of the cluster that was backed up, and more or fewer
+    #[arg(long = "node", value_name = "NAME=HOST:PORT,sql=HOST:PORT", required = true)]
+    nodes: Vec<NodeSpec>,
+    /// The number of replicas of each partition, the primary among them [default: 2, or 1 with one node]
+    #[arg(long, value_name = "N")]
+    replicas: Option<u32>,
+    /// How nodes talk to each other
+    #[arg(long, value_enum, default_value = "tls")]
+    links: Links,
+}
+
+/// Makes it, and says so.
+pub fn run(args: &RestoreArgs) -> Result<ExitCode, Failed> {
+    let manifest = Manifest::verify(&args.from).map_err(Failed::unusable)?;
+    let partitions = u32::try_from(manifest.partitions.len()).expect("a manifest counts its partitions");
+    let (partitions, replicas) = sizes(args.nodes.len(), Some(partitions), args.replicas);
+    let plan = Plan {
+        control: args.control.clone(),
+        prefix: args.prefix.clone(),
+        control_tls: args.control_tls.clone(),
+        data: args.data.clone(),
+        nodes: args.nodes.clone(),
+        partitions,
+        replicas,
+        links: args.links,
+        restored: Some(manifest.clone()),
+    };
+    say(in_words(&manifest, &args.from))?;
+    check_addresses(&plan)?;
+    let store = connect(&plan.control, &plan.prefix, plan.control_tls.read()?)?;
+    make_of(&plan, &manifest, &args.from, &store)?;
+    say(format_args!(
+        "made; move each node's directory to its machine, and run there: rialto cluster node --data {}. The other replicas \
+         take copies of those that were restored",
+        plan.data.join("NAME").display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the databases first, and the cluster once all are there: no node can begin with a part of them.
+fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlStore) -> Result<(), Failed> {
+    match ClusterFacts::read(store) {
+        Err(FactsError::NoCluster) => {}
+        Ok(_) => {
+            return Err(Failed::unusable(format_args!(
+                "the control store has a cluster under {} already; give another --prefix",
+                plan.prefix
+            )));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    files::make_directory(&plan.data)?;
+    let mut entries = std::fs::read_dir(&plan.data).map_err(|error| Failed::of_file(&plan.data, &error))?;
+    if entries.next().is_some() {
+        return Err(Failed::unusable(format_args!(
+            "{} is not empty; give a new or an empty directory",
+            plan.data.display()
+        )));
+    }
+    let nodes = plan.facts();
+    for of in &manifest.partitions {
+        let node = first_primary(&nodes, PartitionId(of.partition));
+        let directory = plan.data.join(&node.name);
+        files::make_directory(&directory)?;
+        restore_partition(from, of, &directory).map_err(|why| {
+            Failed::unusable(format_args!(
+                "{why}; the cluster was not made: remove {} before another try",
+                plan.data.display()
+            ))
+        })?;
+        say(format_args!(
+            "partition {}: restored for {}, up to place {}",
+            of.partition, node.name, of.place
+        ))?;
+    }
+    make(plan, store)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rialto_cluster::control::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_there_is_written_to() {
+        let data = std::env::temp_dir().join(format!("rialto-restore-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&data);
+        std::fs::create_dir_all(data.join("a")).unwrap();
+        let plan = Plan {
+            control: vec!["http://127.0.0.1:2379".to_owned()],
+            prefix: "rialto/".to_owned(),
+            control_tls: TlsArgs::none(),
+            data: data.clone(),
+            nodes: vec!["a=127.0.0.1:7001,sql=127.0.0.1:8001".parse().unwrap()],
+            partitions: 1,
+            replicas: 1,
+            links: Links::PlainOnLoopback,
+            restored: None,
+        };
+        let manifest = Manifest::new("77", 1, Vec::new());
+        let store = MemoryStore::new();
+        let refused = make_of(&plan, &manifest, &data, &store).unwrap_err();
+        assert!(refused.code == 3 && refused.text.contains("is not empty"), "{}", refused.text);
+        assert!(matches!(ClusterFacts::read(&store), Err(FactsError::NoCluster)));
+        make(&plan, &store).unwrap();
+        let elsewhere = Plan { data: data.join("b"), ..plan };
+        let refused = make_of(&elsewhere, &manifest, &data, &store).unwrap_err();
+        assert!(refused.code == 3 && refused.text.contains("--prefix"), "{}", refused.text);
+        assert!(!elsewhere.data.exists());
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+}

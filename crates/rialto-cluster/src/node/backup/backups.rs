@@ -1,0 +1,140 @@
+//! [`Backups`]: the backups of a node: the one that it takes, and those of the partitions that it serves.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::manifest::Manifest;
+use super::meeting::Meeting;
+use super::message::{BackupMessage, Body, Stage};
+use super::taking::Taking;
+use crate::net::Class;
+use crate::node::packet::Packet;
+use crate::node::random::random_number;
+use crate::node::running::Parts;
+use crate::protocol::{NodeId, PartitionId};
+
+/// The backups of a node.
+#[derive(Default)]
+pub struct Backups {
+    /// Those of partitions that are served here.
+    meetings: Mutex<BTreeMap<PartitionId, Arc<Meeting>>>,
+    taken: Mutex<Taken>,
+}
+
+/// What was taken here last.
+#[derive(Default)]
+struct Taken {
+    taking: Option<Arc<Taking>>,
+    status: BackupStatus,
+}
+
+/// How far the backup is that a node has taken last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackupStatus {
+    /// It has taken none since it started.
+    #[default]
+    None,
+    /// It is being taken, to this directory.
+    Runs(PathBuf),
+    /// It is complete.
+    Done(Box<Manifest>),
+    /// It has failed, for this reason. Nothing is left of it.
+    Failed(String),
+}
+
+impl Backups {
+    /// How far the one is that was taken here last.
+    pub fn status(&self) -> BackupStatus {
+        self.taken.lock().status.clone()
+    }
+
+    /// Begins to take a backup to a directory, which is made, or is empty.
+    ///
+    /// # Errors
+    /// In words: another one runs, or no thread can start.
+    pub fn begin(parts: &Arc<Parts>, to: &Path) -> Result<(), String> {
+        let mut taken = parts.backups.taken.lock();
+        if let BackupStatus::Runs(to) = &taken.status {
+            return Err(format!("a backup to {} is being taken already", to.display()));
+        }
+        let taking = Arc::new(Taking::new(random_number(), to));
+        (taken.taking, taken.status) = (Some(taking.clone()), BackupStatus::Runs(to.to_owned()));
+        let running = parts.clone();
+        let run = move || {
+            let status = match taking.run(&running) {
+                Ok(manifest) => BackupStatus::Done(Box::new(manifest)),
+                Err(why) => BackupStatus::Failed(why),
+            };
+            *running.backups.taken.lock() = Taken { taking: None, status };
+        };
+        let thread = std::thread::Builder::new().name("rialto-backup".to_owned()).spawn(run);
+        thread.map(drop).map_err(|error| {
+            taken.taking = None;
+            taken.status = BackupStatus::Failed(error.to_string());
+            format!("no thread can start: {error}")
+        })
+    }
+
+    /// Writes the backup of a partition that is served here, for a backup that another node takes, or this one.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn write(
+        parts: &Arc<Parts>,
+        taker: NodeId,
+        (backup, partition): (u64, PartitionId),
+        out: &mut dyn std::io::Write,
+    ) -> Result<(), String> {
+        let served = parts.transactions.find_served(partition).ok_or("the node does not serve it")?;
+        let told: Weak<Parts> = Arc::downgrade(parts);
+        let tell = move |stage: Stage| {
+            if let Some(parts) = told.upgrade() {
+                let message = BackupMessage { backup, partition, body: Body::Is(stage) };
+                Backups::send(&parts, taker, message);
+            }
+        };
+        let meeting = Arc::new(Meeting::new(backup, served, tell));
+        {
+            let mut meetings = parts.backups.meetings.lock();
+            if meetings.contains_key(&partition) {
+                return Err("another backup of it is being taken".to_owned());
+            }
+            meetings.insert(partition, meeting.clone());
+        }
+        let written = meeting.write(out);
+        parts.backups.meetings.lock().remove(&partition);
+        written
+    }
+
+    /// Sends a message to a node, which may be this one. It may be lost.
+    pub fn send(parts: &Parts, to: NodeId, message: BackupMessage) {
+        if to == parts.me {
+            return parts.backups.received(to, message);
+        }
+        let _ = parts.sending.send(to, Class::Protocol, &Packet::Backup(message), &[]);
+    }
+
+    /// A message has come.
+    pub fn received(&self, from: NodeId, message: BackupMessage) {
+        let BackupMessage { backup, partition, body } = message;
+        match body {
+            Body::Goes(far) => {
+                let meeting = self.meetings.lock().get(&partition).cloned();
+                if let Some(meeting) = meeting.filter(|meeting| meeting.backup() == backup) {
+                    meeting.goes(far);
+                }
+            }
+            Body::Is(stage) => {
+                let taking = self.taken.lock().taking.clone();
+                if let Some(taking) = taking.filter(|taking| taking.backup() == backup) {
+                    taking.heard(from, partition, stage);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Meeting`]: the backup of a partition at its primary, which meets those of the other partitions at the cut.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rialto::{BackupOptions, CutMeeting, fault_injection};
+
+use super::message::{Far, Stage};
+use crate::node::replica::Level;
+use crate::node::transactions::{Clearance, ServedPartition};
+use crate::protocol::PartitionId;
+
+/// How long a backup waits before its cut for those of the other partitions, whose checkpoints may run.
+const NEAR_WITHIN: Duration = Duration::from_secs(25);
+/// So long no branch is prepared, at most. Coordinators wait a little longer for a vote.
+pub const HOLD_WITHIN: Duration = Duration::from_millis(2500);
+/// So long no commit takes its place, at most.
+pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
+/// Why a backup fails that finds something prepared.
+const IN_DOUBT: &str = "a transaction over several partitions was in doubt for too long: run it again";
+/// Why a backup fails that another one of the same backup has failed before.
+const GIVEN_UP: &str = "the backup was given up";
+/// Why a backup fails that was ready itself.
+const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
+/// How far apart the cuts are, with a bug put back.
+const APART: Duration = Duration::from_millis(50);
+/// How often it looks whether something is still prepared.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Whether a failure, which may say more, only follows that of another partition.
+pub fn follows_another(why: &str) -> bool {
+    why.contains(OTHERS_NOT_READY) || why.contains(GIVEN_UP)
+}
+
+/// The backup of a partition at its primary.
+pub struct Meeting {
+    backup: u64,
+    served: Arc<ServedPartition>,
+    /// Tells the node that takes the backup where it is.
+    tell: Box<dyn Fn(Stage) + Send + Sync>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+struct Progress {
+    /// So far it is to go.
+    far: Far,
+    stage: Stage,
+}
+
+impl Meeting {
+    /// The backup of a partition that is served here.
+    pub fn new(
+        backup: u64,
+        served: Arc<ServedPartition>,
+        tell: impl Fn(Stage) + Send + Sync + 'static,
+    ) -> Meeting {
+        let progress = Mutex::new(Progress { far: Far::Near, stage: Stage::Begins });
+        Meeting { backup, served, tell: Box::new(tell), progress, changed: Condvar::new() }
+    }
+
+    /// The backup's number.
+    pub fn backup(&self) -> u64 {
+        self.backup
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> PartitionId {
+        self.served.serves().partition
+    }
+
+    /// The node that takes the backup has said how far it is to go; it is told where it is.
+    pub fn goes(&self, far: Far) {
+        let stage = {
+            let mut progress = self.progress.lock();
+            progress.far = progress.far.max(far);
+            progress.stage.clone()
+        };
+        self.changed.notify_all();
+        (self.tell)(stage);
+    }
+
+    /// Writes the backup, and behind it the place of its cut in eight bytes.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn write(&self, out: &mut dyn Write) -> Result<(), String> {
+        let db = self.served.lead().database().clone();
+        let options = BackupOptions { meeting: Some(self), ..BackupOptions::default() };
+        let written = db.backup_to(out, options);
+        self.served.release(self.backup);
+        let report = match (&self.progress.lock().stage, written) {
+            (Stage::Failed(why), _) => return Err(why.clone()),
+            (_, Ok(report)) => report,
+            (_, Err(error)) => return Err(error.to_string()),
+        };
+        let leads = self.served.lead().answer(report.place, Level::Disk);
+        leads.map_err(|_| "its primary has changed meanwhile".to_owned())?;
+        out.write_all(&report.place.0.to_le_bytes()).map_err(|error| error.to_string())
+    }
+
+    fn is_at(&self, stage: Stage) {
+        self.progress.lock().stage = stage.clone();
+        (self.tell)(stage);
+    }
+
+    fn fails(&self, why: &str) -> bool {
+        self.served.release(self.backup);
+        self.is_at(Stage::Failed(why.to_owned()));
+        false
+    }
+
+    /// Waits for at most this time until it may go on, and tells how far it is to go.
+    fn wait(&self, at_least: Far, time: Duration) -> Far {
+        let mut progress = self.progress.lock();
+        if progress.far < at_least {
+            self.changed.wait_for(&mut progress, time);
+        }
+        progress.far
+    }
+
+    fn leads(&self) -> bool {
+        self.served.lead().goes_on()
+    }
+}
+
+impl CutMeeting for Meeting {
+    fn comes_next(&self) -> bool {
+        self.is_at(Stage::Near);
+        let began = Instant::now();
+        let mut holds = false;
+        loop {
+            let far = self.wait(if holds { Far::Cut } else { Far::Hold }, LOOK * if holds { 1 } else { 50 });
+            if far == Far::End {
+                let is_in_doubt = self.served.clearance(self.backup) == Clearance::InDoubt;
+                return self.fails(if is_in_doubt { IN_DOUBT } else { GIVEN_UP });
+            }
+            if !self.leads() {
+                return self.fails("its primary has changed");
+            }
+            if far >= Far::Hold && !holds {
+                holds = true;
+                self.served.hold(self.backup, HOLD_WITHIN);
+            }
+            if holds {
+                let is_clear = self.progress.lock().stage == Stage::Clear;
+                match self.served.clearance(self.backup) {
+                    Clearance::Clear if far >= Far::Cut => {
+                        if fault_injection::is_on("backup-cuts-apart") {
+                            std::thread::sleep(APART * self.partition().0);
+                        }
+                        return true;
+                    }
+                    Clearance::Clear if !is_clear => self.is_at(Stage::Clear),
+                    Clearance::Clear | Clearance::InDoubt => {}
+                    Clearance::NotHeld if is_clear => return self.fails(OTHERS_NOT_READY),
+                    Clearance::NotHeld => {
+                        return self.fails(IN_DOUBT);
+                    }
+                }
+            }
+            if began.elapsed() > NEAR_WITHIN {
+                return self.fails(OTHERS_NOT_READY);
+            }
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        if self.served.clearance(self.backup) != Clearance::Clear {
+            return self
+                .fails("commits waited for too long for definitions that were being changed: run it again");
+        }
+        self.is_at(Stage::AtCut);
+        let began = Instant::now();
+        let mut far = match fault_injection::is_on("backup-cuts-apart") {
+            true => Far::Go,
+            false => self.wait(Far::Go, CUT_WITHIN),
+        };
+        while far < Far::Go && began.elapsed() < CUT_WITHIN {
+            far = self.wait(Far::Go, CUT_WITHIN);
+        }
+        self.served.release(self.backup);
+        match far {
+            Far::Go => {
+                self.is_at(Stage::Past);
+                true
+            }
+            Far::End => self.fails(GIVEN_UP),
+            _ => self.fails(
+                "commits would have waited for too long for the cut of another partition: run it again",
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Meeting({}, backup {:016x})", self.partition(), self.backup)
+    }
+}
