@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rialto::Options;
 
+use super::calls::Procedures;
 use super::facts::{ClusterFacts, FactsError, NodeFacts};
 use super::packet::Packet;
 use super::replica::{HostedReplica, NewPartition, ReplicaOptions, read_configuration};
@@ -40,6 +41,8 @@ pub struct NodeOptions {
     pub security: Security,
     /// Makes what each new partition has from the beginning.
     pub make: NewPartition,
+    /// The procedures that can be called. All nodes should have the same ones.
+    pub procedures: Procedures,
 }
 
 /// Why a node does not run.
@@ -137,7 +140,10 @@ impl Node {
         let number = facts.number().expect("facts that were read have a number");
         let sending = Arc::new(Sending::default());
         let security = options.security.clone();
-        let transactions = Transactions::start(me, facts.partitions, &options.directory, sending.clone())?;
+        let transactions = {
+            let procedures = options.procedures.clone();
+            Transactions::start(me, facts.partitions, &options.directory, sending.clone(), procedures)?
+        };
         let parts = Arc::new(Parts {
             me,
             facts,
@@ -351,7 +357,7 @@ impl Handler for Receiving {
             Packet::Replication(_) => {}
             Packet::Pull(pull) => parts.wanted(from, pull),
             Packet::Piece(piece) => parts.transfers.came(from, piece, beside),
-            Packet::Transaction(message) => parts.transactions.received(*message),
+            Packet::Transaction(message, riders) => parts.transactions.received(*message, riders),
             Packet::Serves(serves) if serves.node == from => parts.transactions.heard(serves),
             Packet::Serves(_) => {}
             Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),

@@ -93,6 +93,7 @@ impl Cluster {
             replication: self.replication,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
+            procedures: crate::calls::procedures(),
         };
         let store = Arc::new(self.store.another_client());
         self.nodes[node] = Some(Node::open(options, store).unwrap());

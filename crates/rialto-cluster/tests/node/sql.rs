@@ -51,7 +51,7 @@ fn value(session: &mut Session, sql: &str) -> String {
     rows[0][0].clone()
 }
 
-fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
+pub fn ready(cluster: &Cluster, partitions: u32, replicas: usize) {
     (0..partitions).for_each(|partition| cluster.in_sync(partition, replicas));
 }
 

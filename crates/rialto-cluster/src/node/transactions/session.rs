@@ -13,8 +13,9 @@ use rialto_sql::{Result, SqlError};
 
 use super::cluster::Transactions;
 use super::coordinators::{Cancelled, Coordinated, Ended};
+use super::counts::Counters;
 use super::directory::Serves;
-use super::work::{Action as SqlAction, Answer, SqlWork, What, level};
+use super::work::{Action as AnyAction, Answer, SqlAction, SqlWork, What, level};
 use crate::net::SendError;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
@@ -89,9 +90,10 @@ impl SessionTransaction {
         }
     }
 
-    fn action(&mut self, partition: PartitionId, what: What) -> SqlAction {
+    fn action(&mut self, partition: PartitionId, what: What) -> AnyAction {
         let opening = self.opening.clone();
-        SqlAction { opening, clears_cancellation: self.to_clear.remove(&partition), what }
+        let clears_cancellation = self.to_clear.remove(&partition);
+        AnyAction::Sql(SqlAction { opening, clears_cancellation, what })
     }
 
     /// Runs a statement that is alone in its transaction, as a call.
@@ -296,6 +298,7 @@ impl SessionTransaction {
                     false => retry("a partition's primary has changed, or a branch had to be ended"),
                 });
             }
+            Counters::add(&self.node.counters().waits);
             coordinated.changed.wait(&mut progress);
         }
     }
@@ -346,6 +349,7 @@ impl SessionTransaction {
             if let Some(ended) = &progress.ended {
                 return ended.clone();
             }
+            Counters::add(&self.node.counters().waits);
             coordinated.changed.wait(&mut progress);
         }
     }

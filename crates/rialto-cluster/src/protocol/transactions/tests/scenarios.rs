@@ -155,7 +155,7 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
         vote: None,
     };
     assert_eq!(of.hears(COORDINATOR, Body::Act(act), 0), ["begin", "run"]);
-    let ran = Ran { reply: Answer::default(), access: Access::Reads };
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false };
     of.0.ran(ID, 0, Some(ran), Duration::ZERO);
     of.effects();
     let other = Sender::Partition(OTHER, Opening(3));
@@ -180,7 +180,7 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
         vote: None,
     };
     of.hears(COORDINATOR, Body::Act(act), 0);
-    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }), Duration::ZERO);
     let verdict = Verdict::Commit(Answer::default());
     of.hears(COORDINATOR, Body::Decide { branches: branches(), request: None, verdict }, 0);
     of.0.reserved(ID, true, Duration::ZERO);
@@ -335,7 +335,7 @@ fn a_branch_that_has_written_is_not_confirmed() {
         vote: None,
     };
     of.hears(COORDINATOR, Body::Act(act), 0);
-    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }), Duration::ZERO);
     of.effects();
     let confirm = Body::Confirm { opening: Opening(3), level: Level::Replicated };
     assert_eq!(of.hears(COORDINATOR, confirm, 0), ["abort, 0 rows", "NoBranch"]);
