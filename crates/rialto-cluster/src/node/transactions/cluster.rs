@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use rialto::Database;
+use rialto::{Database, fault_injection};
 use rialto_sql::partitions::{Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions};
 
 use super::coordinators::{Cancelled, Coordinators};
@@ -355,7 +355,9 @@ impl Transactions {
         }
         match message.class() {
             // Nothing waits for it: if it is lost, it is asked for again.
-            Class::Reserved if matches!(message.body, Body::Forgotten) => {
+            Class::Reserved
+                if matches!(message.body, Body::Forgotten) && !fault_injection::is_on("nothing-rides") =>
+            {
                 self.riders.lock().entry(node).or_default().push(message);
             }
             Class::Request => self.send_request(node, message),
