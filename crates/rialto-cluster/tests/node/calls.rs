@@ -345,8 +345,13 @@ fn a_number_runs_at_most_once() {
     for node in [1, 0, 2] {
         assert_eq!(call(cluster.node(node), &transfer.clone().again()), Ok(moved.clone()));
     }
+    // The first action, whose partition decides, only reads.
+    let follow = two("follow", (second, first), &[]).numbered(client.next_number());
+    let followed = call(cluster.node(0), &follow).unwrap();
+    assert_eq!(call(cluster.node(1), &follow.clone().again()), Ok(followed.clone()));
+    assert_eq!(all(&cluster), 7 + followed[0]);
     // What has failed stays so, whatever comes later.
-    let much = two("transfer", (second, first), &[FIRST_BALANCE]).numbered(client.next_number());
+    let much = two("transfer", (second, first), &[10 * FIRST_BALANCE]).numbered(client.next_number());
     let overdrawn = call(cluster.node(0), &much);
     assert_eq!(overdrawn, Err(aborted(CallError::Failed("overdrawn".to_owned()))));
     call(cluster.node(0), &one("deposit", second, &[1_000])).unwrap();
@@ -367,7 +372,7 @@ fn a_number_runs_at_most_once() {
         cluster.start(node);
         ready(&cluster, 3, 3);
     }
-    assert_eq!(all(&cluster), 7 + 1_000);
+    assert_eq!(all(&cluster), 7 + followed[0] + 1_000);
     nothing_is_left(&cluster, 3);
 }
 

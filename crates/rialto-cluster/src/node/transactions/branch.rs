@@ -5,9 +5,7 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
-use rialto_sql::partitions::{
-    Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told,
-};
+use rialto_sql::partitions::{Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told};
 use rialto_sql::{SqlError, SqlState};
 
 use super::rows;

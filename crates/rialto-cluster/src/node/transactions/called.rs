@@ -31,7 +31,7 @@ impl Branch {
             Part::Some { phase, actions, arguments, earlier } => {
                 let input = ActionInput { arguments: &arguments, earlier: &earlier };
                 let places = (usize::from(phase), &actions[..]);
-                self.some(procedure, body, access, |tx| procedure.run_some(tx, places, input))
+                self.some(procedure, body, (level, access), |tx| procedure.run_some(tx, places, input))
             }
             Part::Settle => {
                 let place = match &mut body {
@@ -103,7 +103,7 @@ impl Branch {
         &mut self,
         procedure: &Arc<Procedure>,
         body: Body,
-        access: Access,
+        (level, access): (Level, Access),
         run: impl FnOnce(&mut Transaction<'_>) -> Result<Outputs>,
     ) -> (Body, Result<Outputs>) {
         let mut tx = match body {
@@ -114,7 +114,7 @@ impl Branch {
                     lock_timeout: Some(LOCK_WAIT_OVER_PARTITIONS),
                     may_prepare: true,
                     read_only: access == Access::Reads,
-                    ..options(db, procedure, Level::Replicated)
+                    ..options(db, procedure, level)
                 };
                 match db.begin_with(&options) {
                     Ok(mut tx) => {

@@ -16,13 +16,15 @@ use super::served::ServedPartition;
 use super::work::{Action as AnyAction, Answer, SqlWork, of_replica};
 use crate::net::SendError;
 use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure};
+use crate::node::random::random_number;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Place,
-    Plan, Sender, Tries,
+    Access, Action, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Place, Plan,
+    Sender, Tries,
 };
 
-/// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it.
+/// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up to half
+/// of that less.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
@@ -70,7 +72,10 @@ impl Trying<'_> {
             procedure: self.procedure.name().to_string(),
             version: self.procedure.version(),
             access,
-            level: self.call.level.of_protocol(),
+            level: match part {
+                Part::Whole { .. } => self.call.level.of_protocol(),
+                Part::Some { .. } | Part::Settle => self.call.level.of_protocol().over_partitions(),
+            },
             is_numbered: self.call.request.is_some(),
             part,
         })
@@ -149,7 +154,8 @@ impl Transactions {
                 }
             }
             Counters::add(&self.counters().calls_again);
-            std::thread::sleep(pause);
+            // Two calls that have waited for each other do not meet again.
+            std::thread::sleep(pause.mul_f64(0.5 + (random_number() % 1024) as f64 / 2048.0));
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -255,6 +261,9 @@ impl Transactions {
         }
         let coordinated = self.coordinators().begin(Pace::Call);
         let deciding = self.deciding(trying, accesses, &serves);
+        // The deciding branch writes the decision, though its actions may only read.
+        let mut accesses = accesses.clone();
+        accesses.insert(deciding, trying.procedure.access());
         let branches = serves.values().map(|serves| BranchRef {
             partition: serves.partition,
             opening: serves.opening,
@@ -271,7 +280,7 @@ impl Transactions {
             local: here.map(|serves| serves.partition).collect(),
         };
         coordinated.state.lock().coordinator = Some(Coordinator::new(coordinated.id, plan, self.now()));
-        let over = Over { node: self, trying, accesses, deciding, coordinated: &coordinated };
+        let over = Over { node: self, trying, accesses: &accesses, deciding, coordinated: &coordinated };
         let tried = over.run();
         self.coordinators().end(&coordinated);
         tried
@@ -340,7 +349,8 @@ type OfPhase = BTreeMap<PartitionId, Vec<u16>>;
 
 impl Over<'_> {
     fn run(&self) -> Tried {
-        let phases: Vec<OfPhase> = self.trying.procedure.phases().iter().map(|phase| self.split(phase)).collect();
+        let phases: Vec<OfPhase> =
+            self.trying.procedure.phases().iter().map(|phase| self.split(phase)).collect();
         let mut outputs = Outputs::new();
         for (nth, phase) in phases.iter().enumerate() {
             let later = &phases[nth + 1..];
@@ -353,7 +363,11 @@ impl Over<'_> {
                 };
                 let is_last = later.iter().all(|phase| !phase.contains_key(partition));
                 let place = if is_last { Place::Last } else { Place::Open };
-                Action { partition: *partition, action: self.trying.action(self.may(*partition), part), place }
+                Action {
+                    partition: *partition,
+                    action: self.trying.action(self.accesses[partition], part),
+                    place,
+                }
             });
             let replies = match self.act(actions.collect()) {
                 Ok(replies) => replies,
@@ -379,12 +393,6 @@ impl Over<'_> {
             Tried::Committed => Tried::Done(Ok(outputs)),
             tried => tried,
         }
-    }
-
-    /// What the transaction of a branch may do. The deciding one of a numbered call writes the answer.
-    fn may(&self, partition: PartitionId) -> Access {
-        let decides = partition == self.deciding && self.accesses.values().any(|access| *access == Access::Writes);
-        if decides { Access::Writes } else { self.accesses[&partition] }
     }
 
     fn split(&self, phase: &[crate::node::calls::ProcedureAction]) -> OfPhase {
@@ -431,7 +439,12 @@ impl Over<'_> {
 
     /// An action has failed. With a number that is the call's answer for good. What the other branches have read led to it,
     /// too, so it is durable before it is told.
-    fn fail(&self, failure: Failure, (sent, later): (&[OfPhase], &[OfPhase]), failed: &[PartitionId]) -> Tried {
+    fn fail(
+        &self,
+        failure: Failure,
+        (sent, later): (&[OfPhase], &[OfPhase]),
+        failed: &[PartitionId],
+    ) -> Tried {
         let has_voted = |of: &PartitionId| {
             let is_last = later.iter().all(|phase| !phase.contains_key(of));
             is_last && self.accesses[of] == Access::Writes && *of != self.deciding
@@ -441,7 +454,7 @@ impl Over<'_> {
         });
         let settle = |of: &PartitionId| Action {
             partition: *of,
-            action: self.trying.action(self.may(*of), Part::Settle),
+            action: self.trying.action(self.accesses[of], Part::Settle),
             place: Place::Open,
         };
         let settles: Vec<_> = others.map(settle).collect();
