@@ -426,7 +426,7 @@ fn reserve(body: Body) -> (Body, bool) {
 }
 
 /// Whether an error of a commit says that it has no effect.
-fn has_no_effect(error: &Error) -> bool {
+pub fn has_no_effect(error: &Error) -> bool {
     !matches!(error, Error::OutcomeUnknown { .. } | Error::Stopped { .. } | Error::Closed)
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rialto::{Error, TxOptions};
 use rialto_sql::partitions::partition_of;
 
+use super::branch::has_no_effect;
 use super::called::{is_of_the_moment, is_too_long, options};
 use super::cluster::Transactions;
 use super::coordinators::{Coordinated, Ended};
@@ -227,15 +228,21 @@ impl Transactions {
         let db = admitted.database();
         let read_only = procedure.access() == Access::Reads;
         let options = TxOptions { read_only, ..options(db, procedure, level) };
-        let mut has_too_much = false;
+        let (mut has_ended, mut has_too_much) = (false, false);
         let ran = db.submit_with(&options, |tx| {
+            has_ended = false;
             let outputs = procedure.run(tx, &trying.call.arguments)?;
             has_too_much = is_too_long(&outputs, false);
-            if has_too_much { Err(Error::aborted("its outputs are too long")) } else { Ok(outputs) }
+            if has_too_much {
+                return Err(Error::aborted("its outputs are too long"));
+            }
+            has_ended = true;
+            Ok(outputs)
         });
         let (answer, place) = match ran {
             Ok((outputs, ticket)) => (Ok(outputs), ticket.lsn()),
-            Err(Error::OutcomeUnknown { .. }) => return Tried::Unknown,
+            // An error of its commit.
+            Err(error) if has_ended && !has_no_effect(&error) => return Tried::Unknown,
             Err(error) if is_of_the_moment(&error) => return Tried::NoEffect(None),
             // What led to it is durable before it is told.
             Err(_) if has_too_much => (Err(CallError::TooLong), db.log_end().lsn),
