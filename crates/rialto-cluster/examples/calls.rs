@@ -103,14 +103,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A number makes a call run at most once, however often it is sent.
     let mut numbers = CallNumbers::new();
     let key = |account| [Value::Int4(account)];
-    let transfer = Call::new("transfer", arguments(1, 2, 30)).key(key(1)).key(key(2));
+    let is_elsewhere = |account: &i32| calls.partition_of(&key(*account)) != calls.partition_of(&key(1));
+    let other = (2..=10).find(is_elsewhere).ok_or("ten accounts lie in several partitions")?;
+    let transfer = Call::new("transfer", arguments(1, other, 30)).key(key(1)).key(key(other));
     let transfer = transfer.numbered(numbers.next_number());
     let first = calls.call(&transfer)?;
     let again = nodes[1].transactions().call(&transfer.again())?;
     assert_eq!(first, again);
     let balance = |output: &Vec<u8>| i64::from_le_bytes(output[..].try_into().expect("eight bytes"));
     println!("balances after the transfer: {:?}", first.iter().map(balance).collect::<Vec<_>>());
-    let too_much = Call::new("transfer", arguments(1, 2, 1_000)).key(key(1)).key(key(2));
+    let too_much = Call::new("transfer", arguments(1, other, 1_000)).key(key(1)).key(key(other));
     match calls.call(&too_much) {
         Err(CallError::Failed(why)) => println!("refused: {why}"),
         other => return Err(format!("it should have been refused: {other:?}").into()),

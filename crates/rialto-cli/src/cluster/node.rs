@@ -12,7 +12,8 @@ use clap::Args;
 use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
 use rialto_cluster::node::admin::AdminSocket;
 use rialto_cluster::node::{
-    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table, read_configuration,
+    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
+    read_configuration,
 };
 use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::ReplicationOptions;

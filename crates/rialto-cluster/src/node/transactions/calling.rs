@@ -193,7 +193,7 @@ impl Transactions {
             Err(error) => return Tried::Done(Err(without_primary(trying, error))),
         };
         let coordinated = self.coordinators().begin(Pace::Call);
-        coordinated.state.lock().call = Some(partition);
+        coordinated.state.lock().call = Some((partition, serves.opening));
         let part = Part::Whole { arguments: call.arguments.clone() };
         let body = Body::Call {
             opening: serves.opening,

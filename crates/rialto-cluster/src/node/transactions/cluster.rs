@@ -26,7 +26,7 @@ use crate::node::facts::NodeFacts;
 use crate::node::packet::Packet;
 use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
-use crate::protocol::transactions::{Act, Address, Body, Class, Message, Outcome, Sender, Start};
+use crate::protocol::transactions::{Act, Address, Body, Class, Message, Opening, Outcome, Sender, Start};
 use crate::protocol::{NodeId, PartitionId};
 
 /// How often time is told to the state machines.
@@ -147,7 +147,7 @@ impl Transactions {
         for coordinated in self.coordinators.all() {
             for partition in (0..self.partitions).map(PartitionId) {
                 // Nothing is sent any more.
-                let _ = coordinated.partition_gone(partition);
+                let _ = coordinated.partition_gone(partition, Opening(u64::MAX));
             }
         }
     }
@@ -212,8 +212,8 @@ impl Transactions {
     /// A node says that it serves a partition.
     pub fn heard(&self, serves: Serves) {
         if self.directory.hear(serves) {
-            // Branches of earlier openings are gone.
-            self.partition_gone(serves.partition);
+            // Branches of earlier openings are gone. Others may have begun in this one.
+            self.partition_gone(serves.partition, Opening(serves.opening.0.saturating_sub(1)));
         }
     }
 
@@ -232,8 +232,7 @@ impl Transactions {
         }
         for serves in self.directory.of_node(node) {
             // It says so again if only the connection has ended. Until then statements wait for a primary.
-            self.directory.forget(serves);
-            self.partition_gone(serves.partition);
+            self.is_gone(serves);
         }
     }
 
@@ -250,9 +249,16 @@ impl Transactions {
         }
     }
 
-    fn partition_gone(&self, partition: PartitionId) {
+    /// A partition is not served any more in this opening, or its node cannot be reached.
+    fn is_gone(&self, serves: Serves) {
+        self.directory.forget(serves);
+        self.partition_gone(serves.partition, serves.opening);
+    }
+
+    /// The openings of a partition up to this one have ended, or cannot be reached. Transactions of later ones go on.
+    fn partition_gone(&self, partition: PartitionId, up_to: Opening) {
         for coordinated in self.coordinators.all() {
-            let messages = coordinated.partition_gone(partition);
+            let messages = coordinated.partition_gone(partition, up_to);
             self.deliver_all(messages);
         }
     }
@@ -325,8 +331,7 @@ impl Transactions {
             all.remove(&serves.partition);
         }
         drop(all);
-        self.directory.forget(serves);
-        self.partition_gone(serves.partition);
+        self.is_gone(serves);
     }
 
     /// Delivers messages, here or on other nodes.

@@ -106,7 +106,7 @@ impl SessionTransaction {
                 Err(error) => return failed(error),
             };
             let coordinated = self.node.coordinators().begin(Pace::Call);
-            coordinated.state.lock().call = Some(partition);
+            coordinated.state.lock().call = Some((partition, serves.opening));
             self.join(&coordinated, serves);
             let body = Body::Call {
                 opening: serves.opening,
