@@ -13,6 +13,7 @@ use super::cluster::Transactions;
 use super::coordinators::{Coordinated, Ended};
 use super::counts::Counters;
 use super::directory::Serves;
+use super::over::Over;
 use super::served::ServedPartition;
 use super::work::{Action as AnyAction, Answer, SqlWork, of_replica};
 use crate::net::SendError;
@@ -20,8 +21,7 @@ use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Pr
 use crate::node::random::random_number;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Place, Plan,
-    Sender, Tries,
+    Access, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Plan, Sender, Tries,
 };
 
 /// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up to half
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// How one try of a call has ended.
-enum Tried {
+pub enum Tried {
     /// For good.
     Done(Result<Outputs, CallError>),
     /// Without an effect: it may be tried again. With the opening of the partition that did not open it.
@@ -42,9 +42,9 @@ enum Tried {
 }
 
 /// A call, ready to be tried.
-struct Trying<'c> {
-    call: &'c Call,
-    procedure: Arc<Procedure>,
+pub struct Trying<'c> {
+    pub call: &'c Call,
+    pub procedure: Arc<Procedure>,
     /// The partition of each key.
     partitions: Vec<PartitionId>,
     until: Instant,
@@ -54,7 +54,7 @@ struct Trying<'c> {
 }
 
 impl Trying<'_> {
-    fn partition(&self, key: usize) -> PartitionId {
+    pub fn partition(&self, key: usize) -> PartitionId {
         self.partitions[key]
     }
 
@@ -68,7 +68,7 @@ impl Trying<'_> {
         accesses
     }
 
-    fn action(&self, access: Access, part: Part) -> AnyAction {
+    pub fn action(&self, access: Access, part: Part) -> AnyAction {
         AnyAction::Call(CallAction {
             procedure: self.procedure.name().to_string(),
             version: self.procedure.version(),
@@ -92,7 +92,7 @@ impl Trying<'_> {
         }
     }
 
-    fn error(&self, failure: Failure) -> CallError {
+    pub fn error(&self, failure: Failure) -> CallError {
         match failure {
             Failure::NotInstalled => CallError::NotInstalled {
                 procedure: self.procedure.name().to_string(),
@@ -330,7 +330,7 @@ impl Transactions {
         }
     }
 
-    fn wait_end(&self, coordinated: &Coordinated) -> Ended {
+    pub(super) fn wait_end(&self, coordinated: &Coordinated) -> Ended {
         let mut progress = coordinated.state.lock();
         loop {
             if let Some(ended) = &progress.ended {
@@ -342,202 +342,8 @@ impl Transactions {
     }
 }
 
-/// A try over several partitions, while it runs.
-struct Over<'t> {
-    node: &'t Transactions,
-    trying: &'t Trying<'t>,
-    accesses: &'t BTreeMap<PartitionId, Access>,
-    deciding: PartitionId,
-    coordinated: &'t Coordinated,
-}
-
-/// The actions of a phase by partition, each with its place among the phase's actions.
-type OfPhase = BTreeMap<PartitionId, Vec<u16>>;
-
-impl Over<'_> {
-    fn run(&self) -> Tried {
-        let phases: Vec<OfPhase> =
-            self.trying.procedure.phases().iter().map(|phase| self.split(phase)).collect();
-        let mut outputs = Outputs::new();
-        for (nth, phase) in phases.iter().enumerate() {
-            let later = &phases[nth + 1..];
-            let actions = phase.iter().map(|(partition, actions)| {
-                let part = Part::Some {
-                    phase: nth as u16,
-                    actions: actions.clone(),
-                    arguments: self.trying.call.arguments.clone(),
-                    earlier: outputs.clone(),
-                };
-                let is_last = later.iter().all(|phase| !phase.contains_key(partition));
-                let place = if is_last { Place::Last } else { Place::Open };
-                Action {
-                    partition: *partition,
-                    action: self.trying.action(self.accesses[partition], part),
-                    place,
-                }
-            });
-            let replies = match self.act(actions.collect()) {
-                Ok(replies) => replies,
-                Err(tried) => return tried,
-            };
-            match gather(phase, replies) {
-                Gathered::Outputs(own) => outputs.extend(own),
-                Gathered::Failed(failure, in_partitions) => {
-                    return self.fail(failure, (&phases[..=nth], later), &in_partitions);
-                }
-                Gathered::Missing => return self.give_up(Tried::NoEffect(None)),
-            }
-        }
-        let is_numbered = self.trying.call.request.is_some();
-        if is_too_long(&outputs, is_numbered) {
-            return self.fail(Failure::TooLong, (&phases, &[]), &[]);
-        }
-        if is_numbered {
-            return self.end(|coordinator, now| coordinator.commit(Answer::Called(Ok(outputs)), now));
-        }
-        // Only this node needs to know them.
-        match self.end(|coordinator, now| coordinator.commit(Answer::Nothing, now)) {
-            Tried::Committed => Tried::Done(Ok(outputs)),
-            tried => tried,
-        }
-    }
-
-    fn split(&self, phase: &[crate::node::calls::ProcedureAction]) -> OfPhase {
-        let mut split = OfPhase::new();
-        for (nth, action) in phase.iter().enumerate() {
-            split.entry(self.trying.partition(action.key())).or_default().push(nth as u16);
-        }
-        split
-    }
-
-    /// Runs the actions of a phase.
-    fn act(&self, actions: Vec<Action<SqlWork>>) -> Result<Vec<(PartitionId, Answer)>, Tried> {
-        let low = self.node.coordinators().low();
-        let messages = {
-            let mut progress = self.coordinated.state.lock();
-            if progress.ended.is_none() {
-                progress.replies = None;
-                progress.coordinator.as_mut().expect("it has one").phase(actions, low);
-            }
-            self.coordinated.take_effects(&mut progress)
-        };
-        self.node.deliver_all(messages);
-        let mut progress = self.coordinated.state.lock();
-        loop {
-            if let Some(replies) = progress.replies.take() {
-                return Ok(replies);
-            }
-            if let Some(ended) = progress.ended.clone() {
-                drop(progress);
-                return Err(self.of_ended(ended));
-            }
-            Counters::add(&self.node.counters().waits);
-            self.coordinated.changed.wait(&mut progress);
-        }
-    }
-
-    fn of_ended(&self, ended: Ended) -> Tried {
-        match ended {
-            Ended::As(outcome) => of_outcome(self.trying, outcome),
-            Ended::NotSent(SendError::TooLong) => Tried::Done(Err(CallError::TooLong)),
-            Ended::NotSent(_) | Ended::NotOpened => Tried::NoEffect(None),
-        }
-    }
-
-    /// An action has failed. With a number that is the call's answer for good. What the other branches have read led to it,
-    /// too, so it is durable before it is told.
-    fn fail(
-        &self,
-        failure: Failure,
-        (sent, later): (&[OfPhase], &[OfPhase]),
-        failed: &[PartitionId],
-    ) -> Tried {
-        let has_voted = |of: &PartitionId| {
-            let is_last = later.iter().all(|phase| !phase.contains_key(of));
-            is_last && self.accesses[of] == Access::Writes && *of != self.deciding
-        };
-        let others = self.accesses.keys().filter(|of| {
-            sent.iter().any(|phase| phase.contains_key(of)) && !failed.contains(of) && !has_voted(of)
-        });
-        let settle = |of: &PartitionId| Action {
-            partition: *of,
-            action: self.trying.action(self.accesses[of], Part::Settle),
-            place: Place::Open,
-        };
-        let settles: Vec<_> = others.map(settle).collect();
-        if !settles.is_empty()
-            && let Err(tried) = self.act(settles)
-        {
-            return tried;
-        }
-        if self.trying.call.request.is_some() {
-            return self.end(|coordinator, now| coordinator.fail(Answer::Called(Err(failure.clone())), now));
-        }
-        let error = self.trying.error(failure);
-        self.give_up(Tried::Done(Err(error)))
-    }
-
-    fn give_up(&self, tried: Tried) -> Tried {
-        self.tell(|coordinator, _| coordinator.give_up());
-        tried
-    }
-
-    /// Ends the transaction, and waits for its outcome.
-    fn end(&self, act: impl FnOnce(&mut Coordinator<SqlWork>, Duration)) -> Tried {
-        self.tell(act);
-        let ended = self.node.wait_end(self.coordinated);
-        self.of_ended(ended)
-    }
-
-    fn tell(&self, act: impl FnOnce(&mut Coordinator<SqlWork>, Duration)) {
-        let now = self.node.now();
-        let messages = {
-            let mut progress = self.coordinated.state.lock();
-            if progress.ended.is_none() {
-                act(progress.coordinator.as_mut().expect("it has one"), now);
-            }
-            self.coordinated.take_effects(&mut progress)
-        };
-        self.node.deliver_all(messages);
-    }
-}
-
-/// What the partitions have replied to a phase.
-enum Gathered {
-    /// The outputs of its actions, in their order.
-    Outputs(Outputs),
-    /// Actions in these partitions have failed; this is the first one's reason.
-    Failed(Failure, Vec<PartitionId>),
-    /// A partition has replied something else.
-    Missing,
-}
-
-fn gather(phase: &OfPhase, replies: Vec<(PartitionId, Answer)>) -> Gathered {
-    let mut replies: BTreeMap<PartitionId, Answer> = replies.into_iter().collect();
-    let mut outputs: Vec<(u16, Vec<u8>)> = Vec::new();
-    let (mut first, mut failed): (Option<(u16, Failure)>, _) = (None, Vec::new());
-    for (partition, actions) in phase {
-        match replies.remove(partition) {
-            Some(Answer::Called(Ok(own))) if own.len() == actions.len() => {
-                outputs.extend(actions.iter().copied().zip(own));
-            }
-            Some(Answer::Called(Err(failure))) => {
-                failed.push(*partition);
-                if first.as_ref().is_none_or(|(nth, _)| actions[0] < *nth) {
-                    first = Some((actions[0], failure));
-                }
-            }
-            _ => return Gathered::Missing,
-        }
-    }
-    if let Some((_, failure)) = first {
-        return Gathered::Failed(failure, failed);
-    }
-    outputs.sort_by_key(|(nth, _)| *nth);
-    Gathered::Outputs(outputs.into_iter().map(|(_, output)| output).collect())
-}
-
-fn of_outcome(trying: &Trying<'_>, outcome: Outcome<SqlWork>) -> Tried {
+/// A try as the protocol has ended it.
+pub fn of_outcome(trying: &Trying<'_>, outcome: Outcome<SqlWork>) -> Tried {
     match outcome {
         Outcome::Answered(answer) => trying.told(answer),
         Outcome::Aborted => Tried::NoEffect(None),

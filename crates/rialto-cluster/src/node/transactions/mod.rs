@@ -7,7 +7,7 @@
 //! - `branch`: one branch, on a thread of its own. `workers`: these threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
-//! - `calling`: calls, on the node that a program calls. `called`: what a branch runs of a call.
+//! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
 //! - `counts`: what a node counts of its transactions.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
 //! - `cluster`: all of it, for one node.
@@ -32,6 +32,7 @@ mod coordinators;
 mod counts;
 mod directory;
 mod opening;
+mod over;
 mod rows;
 mod served;
 mod session;
