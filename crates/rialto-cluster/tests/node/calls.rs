@@ -73,10 +73,22 @@ pub fn procedures() -> Procedures {
         add(tx, account, 1)?;
         Ok(vec![7; bytes as usize])
     })]);
-    [balance, transfer, follow, both, wrong, panics, large]
+    let waits = Procedure::new("waits").phase([ProcedureAction::writes(|tx, input| {
+        let [account] = numbers(input.arguments)?;
+        let balance = add(tx, account, 1)?;
+        if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
+            soon("the first run may go on", || GOES_ON.load(Ordering::SeqCst));
+        }
+        Ok(balance)
+    })]);
+    [waits, balance, transfer, follow, both, wrong, panics, large]
         .into_iter()
         .fold(Procedures::new().with(deposit), Procedures::with)
 }
+
+/// Runs of the procedure `waits`, and whether the first one may go on.
+static RUNS: AtomicI64 = AtomicI64::new(0);
+static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 fn numbers<const N: usize>(bytes: &[u8]) -> rialto::Result<[i64; N]> {
     let wrong = || Error::aborted("wrong arguments");
@@ -374,6 +386,27 @@ fn a_number_runs_at_most_once() {
     }
     assert_eq!(all(&cluster), 7 + followed[0] + 1_000);
     nothing_is_left(&cluster, 3);
+}
+
+/// A call without a number whose primary goes while it runs is not run again: it may have had its effects.
+#[test]
+fn a_call_of_unknown_outcome_is_not_run_again() {
+    let mut cluster = Cluster::new("calls-unknown", 3, 3, 2);
+    ready(&cluster, 3, 2);
+    bank(&cluster);
+    let (_, there) = accounts_on(&cluster, 0, 1);
+    let transactions = cluster.node(0).transactions().clone();
+    let calling = std::thread::spawn(move || {
+        let answer = transactions.call(&one("waits", there, &[]).patience(Duration::from_secs(60)));
+        GOES_ON.store(true, Ordering::SeqCst);
+        answer
+    });
+    soon("the call runs", || RUNS.load(Ordering::SeqCst) == 1);
+    cluster.stop(1);
+    assert_eq!(calling.join().unwrap(), Err(CallError::Unknown));
+    assert_eq!(RUNS.load(Ordering::SeqCst), 1);
+    // The next one runs where the partition is now.
+    assert!(call(cluster.node(0), &one("waits", there, &[])).is_ok());
 }
 
 /// Accounts from this one on take calls without numbers in the test below, and no others.
