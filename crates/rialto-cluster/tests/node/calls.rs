@@ -300,8 +300,8 @@ fn calls_cost_what_is_said() {
     // A request and its answer; a thread there, its three tasks, and the caller.
     within(cost(one("deposit", there, &[1])), [2, 1, 3, 1], "in a partition of another node");
     within(cost(one("balance", there, &[])), [2, 1, 3, 1], "the same, reading");
-    // The paper's two, and two for the commit. Two of the four jobs come after the answer: the decision is forgotten, first by
-    // the partition that has made it.
+    // The paper's two, and two for the commit. Two of the four jobs come after the answer: the decision is forgotten,
+    // first by the partition that has made it.
     within(cost(two("transfer", (here, there), &[0])), [4, 4, 7, 2], "over two nodes");
     within(cost(two("transfer", (there, here), &[0])), [4, 4, 7, 2], "over two nodes, the other way round");
     within(cost(two("transfer", here_too, &[0])), [0, 4, 7, 2], "over two partitions of this node");
@@ -484,8 +484,8 @@ fn money(cluster: &Cluster, node: usize) -> (i64, i64) {
     (numbered, plain)
 }
 
-/// While nodes end and start and primaries change, each call with a number has its effect once, and each without one that
-/// was answered.
+/// While nodes end and start and primaries change, each call with a number has its effect once, and each without one
+/// that was answered.
 #[test]
 fn calls_take_effect_as_answered_over_failovers() {
     let mut cluster = Cluster::new("calls-failover", 3, 3, 2);

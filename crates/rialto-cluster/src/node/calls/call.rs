@@ -10,8 +10,8 @@ use crate::protocol::transactions::{Level, Request};
 /// How durable a call's effects are before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallLevel {
-    /// Level 1: in the primary's memory that outlives its process. A failover may lose the newest ones. A call over several
-    /// partitions has level 2 at least.
+    /// Level 1: in the primary's memory that outlives its process. A failover may lose the newest ones. A call over
+    /// several partitions has level 2 at least.
     Memory,
     /// Level 2: in the memory of every standby that is in sync, too.
     #[default]
@@ -61,8 +61,8 @@ impl Call {
         }
     }
 
-    /// The same call with one more key: values of a table's routing columns, in their order and of their types. The actions of
-    /// this key run in the partition that the rows with these values lie in.
+    /// The same call with one more key: values of a table's routing columns, in their order and of their types. The
+    /// actions of this key run in the partition that the rows with these values lie in.
     #[must_use]
     pub fn key(mut self, values: impl IntoIterator<Item = Value>) -> Call {
         self.keys.push(values.into_iter().collect());
@@ -98,8 +98,8 @@ impl Call {
         self
     }
 
-    /// The same call, which is tried for this long (20 seconds otherwise): while a partition has no primary, after a deadlock,
-    /// and with a number also while its outcome is not known. A try that runs is waited for longer.
+    /// The same call, which is tried for this long (20 seconds otherwise): while a partition has no primary, after a
+    /// deadlock, and with a number also while its outcome is not known. A try that runs is waited for longer.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Call {
         self.patience = patience;

@@ -31,11 +31,11 @@ pub enum CallError {
     Aborted,
     /// Whether the call has had its effects is not known. One that has a number may be sent again.
     Unknown,
-    /// A later call of its session was answered, or it was numbered more than 24 hours ago: it did not run now. Whether it
-    /// has run before is not known any more.
+    /// A later call of its session was answered, or it was numbered more than 24 hours ago: it did not run now. Whether
+    /// it has run before is not known any more.
     TooOld,
-    /// The arguments are too long for a message between nodes, 4 MiB, or the outputs are: they have at most 2 MiB, and with a
-    /// number 16 KiB.
+    /// The arguments are too long for a message between nodes, 4 MiB, or the outputs are: they have at most 2 MiB, and
+    /// with a number 16 KiB.
     TooLong,
 }
 

@@ -7,13 +7,14 @@ use crate::protocol::transactions::Request;
 
 /// The numbers of one client's calls, for calls that run at most once (C12).
 ///
-/// A call with a number is answered from a row that was written with its effects, if it is sent again: after a lost answer, from
-/// another node, after a failover. Each sending carries the same number, keys and arguments. The partition of the
-/// procedure's first action keeps, for each client, the answer of the last numbered call that was sent to it, for 25 hours. So
-/// a client has one numbered call outstanding at a time; a program that has more of them has a client for each.
+/// A call with a number is answered from a row that was written with its effects, if it is sent again: after a lost
+/// answer, from another node, after a failover. Each sending carries the same number, keys and arguments. The partition
+/// of the procedure's first action keeps, for each client, the answer of the last numbered call that was sent to it,
+/// for 25 hours. So a client has one numbered call outstanding at a time; a program that has more of them has a client
+/// for each.
 ///
-/// A client costs each of its partitions one row, and the bytes of its last answer in memory, until they expire. Keep it for
-/// many calls.
+/// A client costs each of its partitions one row, and the bytes of its last answer in memory, until they expire. Keep
+/// it for many calls.
 #[derive(Debug)]
 pub struct CallNumbers {
     session: u64,

@@ -34,17 +34,17 @@ pub struct ProcedureAction {
 impl ProcedureAction {
     /// An action that may write. It runs in the partition of the call's first key.
     ///
-    /// The body runs in a transaction of the partition's database, and may run several times for one call: after a deadlock, a
-    /// lock time-out or a change of the primary. Of these runs at most one has an effect. It gives its output as bytes. An error
-    /// ends the call, which then has no effect.
+    /// The body runs in a transaction of the partition's database, and may run several times for one call: after a
+    /// deadlock, a lock time-out or a change of the primary. Of these runs at most one has an effect. It gives its
+    /// output as bytes. An error ends the call, which then has no effect.
     pub fn writes(
         body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync + 'static,
     ) -> ProcedureAction {
         ProcedureAction { body: Arc::new(body), access: Access::Writes, key: 0 }
     }
 
-    /// As [`ProcedureAction::writes`], of an action that only reads. A write in it fails, unless another action of the call
-    /// writes in the same partition.
+    /// As [`ProcedureAction::writes`], of an action that only reads. A write in it fails, unless another action of the
+    /// call writes in the same partition.
     pub fn reads(
         body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync + 'static,
     ) -> ProcedureAction {
@@ -75,8 +75,8 @@ impl fmt::Debug for ProcedureAction {
 
 /// A procedure: actions in phases, under a name and a version.
 ///
-/// The actions of a phase run at the same time where they lie in several partitions, else in their order. A phase begins when
-/// the one before it has ended everywhere, and its actions get the outputs of the earlier ones.
+/// The actions of a phase run at the same time where they lie in several partitions, else in their order. A phase
+/// begins when the one before it has ended everywhere, and its actions get the outputs of the earlier ones.
 #[derive(Debug, Clone)]
 pub struct Procedure {
     name: Arc<str>,
@@ -183,8 +183,8 @@ impl Procedures {
         Procedures::default()
     }
 
-    /// These and one more. Several versions of a name may be installed: while nodes are upgraded one after the other, a call
-    /// that one of them begins with an older version runs on all of them.
+    /// These and one more. Several versions of a name may be installed: while nodes are upgraded one after the other, a
+    /// call that one of them begins with an older version runs on all of them.
     ///
     /// # Panics
     /// If this version of the name is there, or the procedure has no action, or more than 65,535 in a phase.

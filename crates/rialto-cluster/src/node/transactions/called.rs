@@ -10,8 +10,8 @@ use super::work::Answer;
 use crate::node::calls::{ActionInput, CallAction, Failure, Outputs, Part, Procedure};
 use crate::protocol::transactions::{Access, Level, Locking};
 
-/// The longest wait for a lock of a call over several partitions: two of them may wait for each other, and no partition sees
-/// both waits. The call is run again.
+/// The longest wait for a lock of a call over several partitions: two of them may wait for each other, and no partition
+/// sees both waits. The call is run again.
 const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(50);
 /// The most bytes of outputs that are kept in a row, which has at most 32 KiB.
 const KEPT_BYTES_MAX: usize = 16 << 10;

@@ -24,8 +24,8 @@ use crate::protocol::transactions::{
     Access, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Plan, Sender, Tries,
 };
 
-/// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up to half
-/// of that less.
+/// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up
+/// to half of that less.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
@@ -110,8 +110,8 @@ impl Transactions {
         PartitionId(partition_of(key.iter().map(rialto::row::Value::borrow), self.partitions_count()).0)
     }
 
-    /// Runs a call, and waits until its effects are durable at its level. It is run again after deadlocks and changes of
-    /// primaries, as long as the tries before had no effect, and with a number also if that is not known.
+    /// Runs a call, and waits until its effects are durable at its level. It is run again after deadlocks and changes
+    /// of primaries, as long as the tries before had no effect, and with a number also if that is not known.
     ///
     /// If all its keys lie in a partition that this node serves, and it has no number, it runs on this thread.
     ///
@@ -293,8 +293,8 @@ impl Transactions {
         tried
     }
 
-    /// The deciding partition. With a number it is that of the first action: a function of the call. Otherwise one that costs
-    /// no message, if there is one that writes.
+    /// The deciding partition. With a number it is that of the first action: a function of the call. Otherwise one that
+    /// costs no message, if there is one that writes.
     fn deciding(
         &self,
         trying: &Trying<'_>,

@@ -23,7 +23,8 @@ pub struct TransactionCounts {
     pub over_one: u64,
     /// The same in several partitions.
     pub over_several: u64,
-    /// Calls that ran on the thread of their program: their partition's primary is on this node, and they have no number.
+    /// Calls that ran on the thread of their program: their partition's primary is on this node, and they have no
+    /// number.
     pub calls_here: u64,
     /// Tries of calls after the first one.
     pub calls_again: u64,
@@ -37,7 +38,8 @@ pub struct TransactionCounts {
     pub jobs: u64,
     /// Tasks that went through the queues of branches. A branch's own thread takes its next one without sleeping.
     pub tasks: u64,
-    /// Times that the thread of a session or a call waited for a phase or for the end of its transaction: each is woken.
+    /// Times that the thread of a session or a call waited for a phase or for the end of its transaction: each is
+    /// woken.
     pub waits: u64,
 }
 

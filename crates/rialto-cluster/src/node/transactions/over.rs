@@ -117,8 +117,8 @@ impl Over<'_> {
         }
     }
 
-    /// An action has failed. With a number that is the call's answer for good. What the other branches have read led to it,
-    /// too, so it is durable before it is told.
+    /// An action has failed. With a number that is the call's answer for good. What the other branches have read led to
+    /// it, too, so it is durable before it is told.
     fn fail(
         &self,
         failure: Failure,
