@@ -19,8 +19,10 @@
 //! Reading order: [`protocol::replication`], [`control`], [`node`] (without its transactions), [`net`], then
 //! [`protocol::transactions`] and the transactions of [`node`].
 //!
-//! Not built: adding, draining and replacing nodes; the archive of a cluster's log; requests of clients that run at most
-//! once; procedures over partitions; an operator's decision on a transaction in doubt; the balancing of primaries.
+//! A program that is a node itself calls procedures by [`Transactions::call`](node::Transactions::call).
+//!
+//! Not built: the archive of a cluster's log; calls of procedures by SQL, and from machines that are no nodes; the balancing
+//! of primaries without moves of replicas.
 
 pub mod control;
 pub mod net;

@@ -12,7 +12,8 @@ use clap::Args;
 use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
 use rialto_cluster::node::admin::AdminSocket;
 use rialto_cluster::node::{
-    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, make_table, read_configuration,
+    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
+    read_configuration,
 };
 use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::ReplicationOptions;
@@ -197,6 +198,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         security: file.security(&args.data).map_err(Opening::Failed)?,
         make: Arc::new(make_table),
+        procedures: Procedures::default(),
     };
     Ok(Node::open(options, store.clone())?)
 }

@@ -1,4 +1,4 @@
-//! A node: a process that keeps replicas of partitions, and runs the transactions of SQL sessions over them.
+//! A node: a process that keeps replicas of partitions, and runs the transactions of SQL sessions and of calls over them.
 //!
 //! - [`Node`] (`running`): the process. It reads what the control store has, opens a replica for each partition that has one
 //!   here, and hands each packet that comes to the replica, the transfer or the transaction that it is for.
@@ -6,6 +6,7 @@
 //! - `replica`: a replica: the state machine of [`replication`](crate::protocol::replication) over a kernel's database.
 //! - `transactions`: transactions over partitions: the state machines of
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
+//! - `calls`: procedures, and calls of them over partitions.
 //! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
 //! - `members`: replicas that go from one node to another, and the repair of those that are lost.
 //! - `backup`: a backup of all partitions at one moment, and the databases of a new cluster made of it.
@@ -15,10 +16,11 @@
 //! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
 //!
 //! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
-//! `transactions/mod.rs`, `members/mod.rs`, `backup/mod.rs`, `admin/mod.rs`.
+//! `transactions/mod.rs`, `calls/mod.rs`, `members/mod.rs`, `backup/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
 mod backup;
+mod calls;
 mod clock;
 mod facts;
 mod members;
@@ -31,6 +33,9 @@ mod transactions;
 mod transfer;
 
 pub use backup::{BackupStatus, MANIFEST, Manifest, PartitionBackup, restore_partition};
+pub use calls::{
+    ActionInput, Call, CallError, CallLevel, CallNumbers, Outputs, Procedure, ProcedureAction, Procedures,
+};
 pub use clock::NodeClock;
 pub use facts::{
     ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, first_primary, init, init_restored,
@@ -41,4 +46,4 @@ pub use replica::{
     read_configuration, read_configurations,
 };
 pub use running::{Node, NodeError, NodeOptions};
-pub use transactions::{Transactions, make_table};
+pub use transactions::{TransactionCounts, Transactions, make_table};

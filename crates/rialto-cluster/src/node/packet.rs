@@ -19,8 +19,8 @@ pub enum Packet {
     Pull(Pull),
     /// A piece. Its bytes are beside it.
     Piece(Piece),
-    /// About a transaction.
-    Transaction(Box<Message<SqlWork>>),
+    /// About a transaction; and what is sent with the next message because nothing waits for it.
+    Transaction(Box<Message<SqlWork>>, Vec<Message<SqlWork>>),
     /// The node serves a partition.
     Serves(Serves),
     /// What a branch runs is to end.

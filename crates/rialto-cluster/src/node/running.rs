@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use rialto::Options;
 
 use super::backup::{BackupStatus, Backups};
+use super::calls::Procedures;
 use super::facts::{ClusterFacts, FactsError, NodeFacts};
 use super::members::{Keeper, Placement, give_up, is_left};
 use super::packet::Packet;
@@ -48,6 +49,8 @@ pub struct NodeOptions {
     pub security: Security,
     /// Makes what each new partition has from the beginning.
     pub make: NewPartition,
+    /// The procedures that can be called. All nodes should have the same ones.
+    pub procedures: Procedures,
 }
 
 /// Why a node does not run.
@@ -152,6 +155,7 @@ impl Node {
             (facts.partitions, facts.unprotected),
             &options.directory,
             sending.clone(),
+            options.procedures.clone(),
         )?;
         let parts = Arc::new(Parts {
             me,
@@ -420,7 +424,7 @@ impl Handler for Receiving {
             Packet::Replication(_) => {}
             Packet::Pull(pull) => parts.wanted(from, pull),
             Packet::Piece(piece) => parts.transfers.came(from, piece, beside),
-            Packet::Transaction(message) => parts.transactions.received(*message),
+            Packet::Transaction(message, riders) => parts.transactions.received(*message, riders),
             Packet::Serves(serves) if serves.node == from => parts.transactions.heard(serves),
             Packet::Serves(_) => {}
             Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),

@@ -133,6 +133,7 @@ impl Cluster {
             repair_after: self.repair_after,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
+            procedures: crate::calls::procedures(),
         };
         let store = Arc::new(self.store.another_client());
         self.nodes[node] = Some(Node::open(options, store).unwrap());

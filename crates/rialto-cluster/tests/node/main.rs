@@ -1,6 +1,7 @@
 //! Nodes in one process, over loopback connections, real databases in directories, and a control store in memory.
 
 mod backups;
+mod calls;
 mod cluster;
 mod members;
 mod replication;

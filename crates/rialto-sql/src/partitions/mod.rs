@@ -50,7 +50,7 @@ pub use message::{
     Answer, Arguments, Choices, Definition, EncodedRows, Insert, Level, Notice, Opening, Part,
     PartitionNumber, Reply, Request, Run, Savepoints, Statement, TakeMisplaced, Work,
 };
-pub use placement::{PLACEMENT_TABLE, Placement};
+pub use placement::{PLACEMENT_TABLE, Placement, partition_of};
 pub use wire::{Cause, Cells, Told};
 
 pub(crate) use over::{CATALOG_LAG_MAX, Header, Over, first_error, unexpected};

@@ -53,11 +53,9 @@ impl Placement {
 }
 
 /// The partition of a row, from the values of its routing columns. Values that are equal in a key give the same
-/// partition, whatever their scale or sign of zero; so do a char(n) with and without its blanks.
-pub(super) fn partition_of<'v>(
-    values: impl IntoIterator<Item = ValueRef<'v>>,
-    count: u32,
-) -> PartitionNumber {
+/// partition, whatever their scale or sign of zero; so do a char(n) with and without its blanks. The values are of the types of
+/// the columns.
+pub fn partition_of<'v>(values: impl IntoIterator<Item = ValueRef<'v>>, count: u32) -> PartitionNumber {
     let mut hash = Xxh3::new();
     for value in values {
         put(&mut hash, value);

@@ -5,14 +5,12 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
-use rialto_sql::partitions::{
-    Answer as SqlAnswer, BranchCanceller, BranchSession, Next, Portions, Reply, Request, Run, Told,
-};
+use rialto_sql::partitions::{Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told};
 use rialto_sql::{SqlError, SqlState};
 
 use super::rows;
 use super::served::{BeingPrepared, ServedPartition};
-use super::work::{Action, Answer, SqlWork, What, level, of_replica, unprotected};
+use super::work::{Action, Answer, SqlAction, SqlWork, What, level, of_replica, unprotected};
 use crate::node::replica::Admitted;
 use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
 
@@ -44,8 +42,9 @@ impl Task {
 /// How other threads end what a branch runs.
 #[derive(Default)]
 pub struct Cancels {
-    is_asked: bool,
-    canceller: Option<BranchCanceller>,
+    pub is_asked: bool,
+    /// Ends what the kernel runs for it.
+    pub canceller: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Cancels {
@@ -53,17 +52,19 @@ impl Cancels {
     pub fn cancel(&mut self) {
         self.is_asked = true;
         if let Some(canceller) = &self.canceller {
-            canceller.cancel();
+            canceller();
         }
     }
 }
 
 /// What the kernel has of a branch.
-enum Body {
+pub enum Body {
     /// Nothing yet, or nothing any more.
     Nothing,
     /// An open transaction, with a session that runs statements in it.
     Session(Box<BranchSession>),
+    /// An open transaction that runs actions of a call, and what it may do.
+    Call(Transaction<'static>, Access),
     /// An open transaction whose statements are over.
     Transaction(Transaction<'static>),
     /// A prepared one, under the transaction's name.
@@ -130,13 +131,19 @@ impl Branch {
     /// A cancellation that has come too late for the last statement ends no commit.
     fn cleared(&self, mut body: Body) -> Body {
         self.cancels.lock().is_asked = false;
-        if let Body::Session(session) = &mut body {
-            session.clear_cancellation();
+        match &mut body {
+            Body::Session(session) => session.clear_cancellation(),
+            Body::Call(tx, _) => tx.clear_cancellation(),
+            Body::Nothing | Body::Transaction(_) | Body::Prepared => {}
         }
         body
     }
 
     fn run(&mut self, sequence: u32, action: Action, mut body: Body, left: &mut Option<Task>) -> Body {
+        let action = match action {
+            Action::Sql(action) => action,
+            Action::Call(action) => return self.call(sequence, action, body),
+        };
         if action.clears_cancellation {
             self.cancels.lock().is_asked = false;
             if let Body::Session(session) = &mut body {
@@ -158,7 +165,7 @@ impl Branch {
                     _ => Some(Lsn::ZERO),
                 };
                 let is_durable = place.is_some_and(|place| self.is_durable(place, level));
-                let ran = Ran { reply: Answer::Nothing, access: Access::Reads };
+                let ran = Ran { reply: Answer::Nothing, access: Access::Reads, has_failed: false };
                 self.served.ran(self.id, sequence, is_durable.then_some(ran));
                 body
             }
@@ -186,7 +193,7 @@ impl Branch {
         let session = match body {
             Body::Session(session) => Ok(session),
             Body::Nothing => self.begin(opening, &run),
-            Body::Transaction(_) | Body::Prepared => {
+            Body::Call(..) | Body::Transaction(_) | Body::Prepared => {
                 Err(SqlError::new(SqlState::Internal, "the branch takes no statements any more"))
             }
         };
@@ -232,7 +239,8 @@ impl Branch {
     ) -> Result<Box<BranchSession>, SqlError> {
         let session = Box::new(self.served.pool().begin(opening, run)?);
         let mut cancels = self.cancels.lock();
-        cancels.canceller = Some(session.canceller());
+        let canceller = session.canceller();
+        cancels.canceller = Some(Box::new(move || canceller.cancel()));
         if cancels.is_asked {
             session.canceller().cancel();
         }
@@ -244,8 +252,9 @@ impl Branch {
         self.ran_with(sequence, Answer::Reply(Box::new(reply)), access);
     }
 
-    fn ran_with(&self, sequence: u32, reply: Answer, access: Access) {
-        self.served.ran(self.id, sequence, Some(Ran { reply, access }));
+    pub fn ran_with(&self, sequence: u32, reply: Answer, access: Access) {
+        let has_failed = matches!(reply, Answer::Called(Err(_)));
+        self.served.ran(self.id, sequence, Some(Ran { reply, access, has_failed }));
     }
 
     /// What a client may be told of before the transaction ends is durable at the level before it leaves the node. False if
@@ -254,7 +263,7 @@ impl Branch {
         level.is_none_or(|level| self.is_durable(self.served.lead().database().log_end().lsn, level))
     }
 
-    fn is_durable(&self, place: Lsn, level: Level) -> bool {
+    pub fn is_durable(&self, place: Lsn, level: Level) -> bool {
         self.served.lead().answer(place, of_replica(level)).is_ok()
     }
 
@@ -310,6 +319,12 @@ impl Branch {
                     self.served.durable(self.id, Step::Reads);
                 }
                 Body::Session(session)
+            }
+            Body::Call(mut tx, access) => {
+                if self.is_durable(tx.settled().lsn(), level) {
+                    self.served.durable(self.id, Step::Reads);
+                }
+                Body::Call(tx, access)
             }
             body => {
                 self.served.durable(self.id, Step::Reads);
@@ -393,11 +408,17 @@ impl Portions for Stream<'_> {
         }
         self.branch.ran(self.sequence, reply);
         match self.branch.tasks.recv() {
-            Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Fetch), .. } }) => {
+            Ok(Task::Run {
+                sequence,
+                action: Action::Sql(SqlAction { what: What::Request(Request::Fetch), .. }),
+            }) => {
                 self.sequence = sequence;
                 Ok(Next::Fetch)
             }
-            Ok(Task::Run { sequence, action: Action { what: What::Request(Request::Close), .. } }) => {
+            Ok(Task::Run {
+                sequence,
+                action: Action::Sql(SqlAction { what: What::Request(Request::Close), .. }),
+            }) => {
                 self.sequence = sequence;
                 Ok(Next::Close)
             }
@@ -417,7 +438,7 @@ fn failed(error: &SqlError) -> Reply {
 fn into_transaction(body: Body) -> Option<Transaction<'static>> {
     match body {
         Body::Session(session) => session.into_transaction().ok(),
-        Body::Transaction(tx) => Some(tx),
+        Body::Call(tx, _) | Body::Transaction(tx) => Some(tx),
         Body::Nothing | Body::Prepared => None,
     }
 }
@@ -426,6 +447,9 @@ fn reserve(body: Body) -> (Body, bool) {
     if let Body::Session(session) = &body
         && !session.has_written()
     {
+        return (body, true);
+    }
+    if let Body::Call(_, Access::Reads) = &body {
         return (body, true);
     }
     match into_transaction(body) {
@@ -441,7 +465,7 @@ fn reserve(body: Body) -> (Body, bool) {
 }
 
 /// Whether an error of a commit says that it has no effect.
-fn has_no_effect(error: &Error) -> bool {
+pub fn has_no_effect(error: &Error) -> bool {
     !matches!(error, Error::OutcomeUnknown { .. } | Error::Stopped { .. } | Error::Closed)
 }
 
@@ -450,7 +474,7 @@ fn end(body: Body) {
     // Nothing that it has read is answered.
     let _ = match body {
         Body::Session(session) => session.abort().is_ok(),
-        Body::Transaction(tx) => tx.abort().is_ok(),
+        Body::Call(tx, _) | Body::Transaction(tx) => tx.abort().is_ok(),
         Body::Nothing | Body::Prepared => true,
     };
 }

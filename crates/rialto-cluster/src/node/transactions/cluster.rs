@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use rialto::Database;
+use rialto::{Database, fault_injection};
 use rialto_sql::partitions::{Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions};
 
 use super::coordinators::{Cancelled, Coordinators};
+use super::counts::{Counters, TransactionCounts};
 use super::directory::{Directory, Serves};
 use super::opening;
 use super::served::{NotDecided, ServedPartition, Unfinished};
@@ -19,6 +20,7 @@ use super::session::SessionTransaction;
 use super::work::{SqlWork, too_long_reply};
 use super::workers::Workers;
 use crate::net::{Class as LinkClass, SendError};
+use crate::node::calls::Procedures;
 use crate::node::clock::NodeClock;
 use crate::node::facts::NodeFacts;
 use crate::node::packet::Packet;
@@ -26,7 +28,7 @@ use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
 use crate::protocol::replication::Unprotected;
 use crate::protocol::transactions::{
-    Act, Address, Body, Class, Decision, Message, Outcome, Sender, Start, TransactionId,
+    Act, Address, Body, Class, Decision, Message, Opening, Outcome, Sender, Start, TransactionId,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -56,20 +58,16 @@ pub struct Transactions {
     served: RwLock<BTreeMap<PartitionId, Arc<ServedPartition>>>,
     replicas: RwLock<Vec<Weak<HostedReplica>>>,
     nodes: RwLock<Vec<NodeFacts>>,
-    committed: Committed,
+    counters: Counters,
+    procedures: Procedures,
     /// What had no room.
     waiting: Mutex<VecDeque<(NodeId, Message<SqlWork>)>>,
+    /// What goes with the next message to its node.
+    riders: Mutex<BTreeMap<NodeId, Vec<Message<SqlWork>>>>,
     /// The catalog that was given last.
     last_catalog: Mutex<Option<Database>>,
     is_closed: AtomicBool,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
-}
-
-/// How many transactions of sessions of this node were committed, by their partitions.
-#[derive(Default)]
-struct Committed {
-    over_one: AtomicU64,
-    over_several: AtomicU64,
 }
 
 impl Transactions {
@@ -83,6 +81,7 @@ impl Transactions {
         (partitions, unprotected): (u32, Unprotected),
         directory: &Path,
         sending: Arc<Sending>,
+        procedures: Procedures,
     ) -> io::Result<Arc<Transactions>> {
         let start = next_start(directory)?;
         let transactions = Arc::new(Transactions {
@@ -97,8 +96,10 @@ impl Transactions {
             served: RwLock::default(),
             replicas: RwLock::default(),
             nodes: RwLock::default(),
-            committed: Committed::default(),
+            counters: Counters::default(),
+            procedures,
             waiting: Mutex::default(),
+            riders: Mutex::default(),
             last_catalog: Mutex::default(),
             is_closed: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -152,7 +153,7 @@ impl Transactions {
         for coordinated in self.coordinators.all() {
             for partition in (0..self.partitions).map(PartitionId) {
                 // Nothing is sent any more.
-                let _ = coordinated.partition_gone(partition);
+                let _ = coordinated.partition_gone(partition, Opening(u64::MAX));
             }
         }
     }
@@ -211,9 +212,14 @@ impl Transactions {
         NodeCounts {
             start: self.coordinators.start().0,
             messages_sent: self.sending.messages_sent(),
-            over_one: self.committed.over_one.load(Ordering::Relaxed),
-            over_several: self.committed.over_several.load(Ordering::Relaxed),
+            over_one: self.counters.over_one.load(Ordering::Relaxed),
+            over_several: self.counters.over_several.load(Ordering::Relaxed),
         }
+    }
+
+    /// The same in more detail: what transactions cost.
+    pub fn transaction_counts(&self) -> TransactionCounts {
+        self.counters.now(self.workers.jobs())
     }
 
     /// The partitions, for SQL sessions.
@@ -223,16 +229,17 @@ impl Transactions {
 
     // What comes from other nodes.
 
-    /// A message about a transaction has come.
-    pub fn received(&self, message: Message<SqlWork>) {
+    /// A message about a transaction has come, and what rode with it.
+    pub fn received(&self, message: Message<SqlWork>, riders: Vec<Message<SqlWork>>) {
         self.deliver(message);
+        riders.into_iter().for_each(|rider| self.deliver(rider));
     }
 
     /// A node says that it serves a partition.
     pub fn heard(&self, serves: Serves) {
         if self.directory.hear(serves) {
-            // Branches of earlier openings are gone.
-            self.partition_gone(serves.partition);
+            // Branches of earlier openings are gone. Others may have begun in this one.
+            self.partition_gone(serves.partition, Opening(serves.opening.0.saturating_sub(1)));
         }
     }
 
@@ -251,21 +258,33 @@ impl Transactions {
         }
         for serves in self.directory.of_node(node) {
             // It says so again if only the connection has ended. Until then statements wait for a primary.
-            self.directory.forget(serves);
-            self.partition_gone(serves.partition);
+            self.is_gone(serves);
         }
     }
 
     /// A connection to a node has begun: it is told what is served here.
     pub fn connection_began(&self, node: NodeId) {
         for served in self.served.read().values() {
-            let _ = self.sending.send(node, LinkClass::Protocol, &Packet::Serves(served.serves()), &[]);
+            self.announce(node, served.serves());
         }
     }
 
-    fn partition_gone(&self, partition: PartitionId) {
+    fn announce(&self, node: NodeId, serves: Serves) {
+        if self.sending.send(node, LinkClass::Protocol, &Packet::Serves(serves), &[]).is_ok() {
+            Counters::add(&self.counters.announcements);
+        }
+    }
+
+    /// A partition is not served any more in this opening, or its node cannot be reached.
+    fn is_gone(&self, serves: Serves) {
+        self.directory.forget(serves);
+        self.partition_gone(serves.partition, serves.opening);
+    }
+
+    /// The openings of a partition up to this one have ended, or cannot be reached. Transactions of later ones go on.
+    fn partition_gone(&self, partition: PartitionId, up_to: Opening) {
         for coordinated in self.coordinators.all() {
-            let messages = coordinated.partition_gone(partition);
+            let messages = coordinated.partition_gone(partition, up_to);
             self.deliver_all(messages);
         }
     }
@@ -295,13 +314,13 @@ impl Transactions {
         &self.directory
     }
 
-    /// A transaction of a session was committed in this many partitions.
+    /// A transaction of a session or a call was committed in this many partitions.
     pub(super) fn has_committed(&self, partitions: usize) {
         let count = match partitions {
-            0 | 1 => &self.committed.over_one,
-            _ => &self.committed.over_several,
+            0 | 1 => &self.counters.over_one,
+            _ => &self.counters.over_several,
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        Counters::add(count);
     }
 
     pub(super) fn coordinators(&self) -> &Coordinators {
@@ -310,6 +329,18 @@ impl Transactions {
 
     pub(super) fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(super) fn procedures(&self) -> &Procedures {
+        &self.procedures
+    }
+
+    pub(super) fn partitions_count(&self) -> u32 {
+        self.partitions
     }
 
     /// A partition that is served here.
@@ -322,9 +353,7 @@ impl Transactions {
         let serves = served.serves();
         self.served.write().insert(serves.partition, served.clone());
         self.heard(serves);
-        for node in self.others() {
-            let _ = self.sending.send(node, LinkClass::Protocol, &Packet::Serves(serves), &[]);
-        }
+        self.others().into_iter().for_each(|node| self.announce(node, serves));
     }
 
     /// It is not any more.
@@ -335,8 +364,7 @@ impl Transactions {
             all.remove(&serves.partition);
         }
         drop(all);
-        self.directory.forget(serves);
-        self.partition_gone(serves.partition);
+        self.is_gone(serves);
     }
 
     /// Delivers messages, here or on other nodes.
@@ -364,6 +392,12 @@ impl Transactions {
             return Some(message);
         }
         match message.class() {
+            // Nothing waits for it: if it is lost, it is asked for again.
+            Class::Reserved
+                if matches!(message.body, Body::Forgotten) && !fault_injection::is_on("nothing-rides") =>
+            {
+                self.riders.lock().entry(node).or_default().push(message);
+            }
             Class::Request => self.send_request(node, message),
             Class::Reserved => self.send_reserved(node, message),
         }
@@ -383,18 +417,18 @@ impl Transactions {
 
     /// Sends a request, on its session's thread. It waits for room.
     fn send_request(&self, node: NodeId, message: Message<SqlWork>) {
-        let packet = Packet::Transaction(Box::new(message));
+        let packet = Packet::Transaction(Box::new(message), self.take_riders(node));
         let began = Instant::now();
         let error = loop {
             match self.sending.send(node, LinkClass::Work, &packet, &[]) {
-                Ok(()) => return,
+                Ok(()) => return Counters::add(&self.counters.messages),
                 Err(SendError::Full) if began.elapsed() < ROOM_WITHIN && !self.is_closed() => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => break error,
             }
         };
-        if let Packet::Transaction(message) = packet {
+        if let Packet::Transaction(message, _) = packet {
             self.is_not_sent(&message, error);
         }
     }
@@ -416,13 +450,21 @@ impl Transactions {
             Body::Reply { .. } | Body::Outcome(_) => LinkClass::Work,
             _ => LinkClass::Protocol,
         };
-        let packet = Packet::Transaction(Box::new(message));
+        let is_low = matches!(message.body, Body::Low { .. });
+        let packet = Packet::Transaction(Box::new(message), self.take_riders(node));
         let sent = self.sending.send(node, class, &packet, &[]);
-        let Packet::Transaction(mut message) = packet else { return None };
+        let Packet::Transaction(mut message, riders) = packet else { return None };
         match sent {
+            Ok(()) => {
+                Counters::add(if is_low { &self.counters.announcements } else { &self.counters.messages });
+                None
+            }
             // Both nodes are told of the end of their connection.
-            Ok(()) | Err(SendError::NotConnected | SendError::NotAMember) => None,
-            Err(SendError::Full) => Some(*message),
+            Err(SendError::NotConnected | SendError::NotAMember) => None,
+            Err(SendError::Full) => {
+                self.riders.lock().entry(node).or_default().extend(riders);
+                Some(*message)
+            }
             Err(SendError::TooLong) => {
                 let (Body::Reply { reply: Some(reply), .. } | Body::Outcome(Outcome::Answered(reply))) =
                     &mut message.body
@@ -430,11 +472,20 @@ impl Transactions {
                     return None;
                 };
                 *reply = too_long_reply(reply);
-                let shorter = Packet::Transaction(message);
-                let _ = self.sending.send(node, LinkClass::Protocol, &shorter, &[]);
+                let shorter = Packet::Transaction(message, riders);
+                if self.sending.send(node, LinkClass::Protocol, &shorter, &[]).is_ok() {
+                    Counters::add(&self.counters.messages);
+                }
                 None
             }
         }
+    }
+
+    /// What goes with a message to a node.
+    fn take_riders(&self, node: NodeId) -> Vec<Message<SqlWork>> {
+        let riders = self.riders.lock().get_mut(&node).map(std::mem::take).unwrap_or_default();
+        self.counters.riders.fetch_add(riders.len() as u64, Ordering::Relaxed);
+        riders
     }
 
     /// Sends what had no room before.
@@ -539,9 +590,7 @@ impl Transactions {
         }
         let serves: Vec<_> = self.served.read().values().map(|served| served.serves()).collect();
         for node in self.others() {
-            for serves in &serves {
-                let _ = self.sending.send(node, LinkClass::Protocol, &Packet::Serves(*serves), &[]);
-            }
+            serves.iter().for_each(|serves| self.announce(node, *serves));
         }
     }
 

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::work::{Answer, SqlWork};
 use crate::net::SendError;
 use crate::protocol::transactions::{
-    Body, Coordinator, CoordinatorEffect, Message, Outcome, Pace, Running, Sender, Start, TransactionId,
+    Body, Coordinator, CoordinatorEffect, Message, Opening, Outcome, Pace, Running, Sender, Start,
+    TransactionId,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -42,8 +43,8 @@ pub struct Coordinated {
 pub struct Progress {
     /// The state machine; none for a call, which one partition runs alone.
     pub coordinator: Option<Coordinator<SqlWork>>,
-    /// For a call: the partition that runs it.
-    pub call: Option<PartitionId>,
+    /// For a call: the partition that runs it, and the opening of that.
+    pub call: Option<(PartitionId, Opening)>,
     /// The replies to the last phase, once it has ended.
     pub replies: Option<Vec<(PartitionId, Answer)>>,
     /// How it has ended.
@@ -128,7 +129,7 @@ impl Coordinated {
         let call = progress.call;
         match (&mut progress.coordinator, call) {
             (Some(coordinator), _) => coordinator.receive(message),
-            (None, Some(partition)) => {
+            (None, Some((partition, _))) => {
                 if !matches!(message.from, Sender::Partition(from, _) if from == partition) {
                     return Vec::new();
                 }
@@ -162,13 +163,17 @@ impl Coordinated {
         self.take_effects(&mut progress)
     }
 
-    /// A partition's primary is gone, or cannot be reached.
-    pub fn partition_gone(&self, partition: PartitionId) -> Vec<Message<SqlWork>> {
+    /// The primaries of a partition in openings up to this one are gone, or cannot be reached.
+    pub fn partition_gone(&self, partition: PartitionId, up_to: Opening) -> Vec<Message<SqlWork>> {
         let mut progress = self.state.lock();
         let call = progress.call;
         match (&mut progress.coordinator, call) {
-            (Some(coordinator), _) => coordinator.connection_ended(partition),
-            (None, Some(called)) if called == partition => {
+            (Some(coordinator), _)
+                if coordinator.opening_of(partition).is_some_and(|opening| opening <= up_to) =>
+            {
+                coordinator.connection_ended(partition);
+            }
+            (None, Some((called, opening))) if called == partition && opening <= up_to => {
                 progress.end(Ended::As(Outcome::Unknown));
             }
             _ => {}
@@ -197,5 +202,57 @@ impl Coordinated {
 impl Progress {
     fn end(&mut self, how: Ended) {
         self.ended.get_or_insert(how);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::calls::{CallAction, Part};
+    use crate::node::transactions::work::Action as AnyAction;
+    use crate::protocol::transactions::{Access, Action, BranchRef, Level, Place, Plan, Tries};
+
+    /// What begins when a new primary has just become known does not end with the one before it.
+    #[test]
+    fn a_transaction_ends_with_the_opening_that_it_runs_under() {
+        let (partition, opening) = (PartitionId(4), Opening(3));
+        let coordinators = Coordinators::new(NodeId(0), Start(1));
+        let call = coordinators.begin(Pace::Call);
+        call.state.lock().call = Some((partition, opening));
+        let over = coordinators.begin(Pace::Statements);
+        let plan = Plan {
+            request: None,
+            deciding: partition,
+            level: Level::Replicated,
+            pace: Pace::Statements,
+            branches: vec![BranchRef { partition, opening, access: Access::Writes }],
+            tries: Tries::First,
+            local: Vec::new(),
+        };
+        let mut coordinator = Coordinator::new(over.id, plan, Duration::ZERO);
+        let action = Action {
+            partition,
+            action: AnyAction::Call(CallAction {
+                procedure: "deposit".to_owned(),
+                version: 1,
+                access: Access::Writes,
+                level: Level::Replicated,
+                is_numbered: false,
+                part: Part::Settle,
+            }),
+            place: Place::Open,
+        };
+        coordinator.phase(vec![action], 1);
+        over.state.lock().coordinator = Some(coordinator);
+        for (gone, up_to, ends) in [
+            (PartitionId(5), Opening(9), false),
+            (partition, Opening(2), false),
+            (partition, Opening(3), true),
+        ] {
+            for of in [&call, &over] {
+                of.partition_gone(gone, up_to);
+                assert_eq!(of.state.lock().ended.is_some(), ends, "{gone} up to {up_to:?}");
+            }
+        }
     }
 }

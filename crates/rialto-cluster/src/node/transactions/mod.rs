@@ -1,4 +1,4 @@
-//! Transactions of SQL sessions over the cluster's partitions: the state machines of
+//! Transactions of SQL sessions and of calls over the cluster's partitions: the state machines of
 //! [`transactions`](crate::protocol::transactions) over the kernel's databases and [`rialto_sql::partitions`].
 //!
 //! - `work`: what actions and replies are.
@@ -7,6 +7,8 @@
 //! - `branch`: one branch, on a thread of its own. `workers`: these threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
+//! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
+//! - `counts`: what a node counts of its transactions.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
 //! - `cluster`: all of it, for one node.
 //!
@@ -23,10 +25,14 @@
 //! [`Lead::answer`]: super::Lead::answer
 
 mod branch;
+mod called;
+mod calling;
 mod cluster;
 mod coordinators;
+mod counts;
 mod directory;
 mod opening;
+mod over;
 mod rows;
 mod served;
 mod session;
@@ -35,6 +41,7 @@ mod workers;
 
 pub use cluster::Transactions;
 pub use coordinators::Cancelled;
+pub use counts::TransactionCounts;
 pub use directory::Serves;
 pub use rows::make_table;
 pub use served::{Clearance, ServedPartition};

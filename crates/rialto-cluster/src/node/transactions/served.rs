@@ -12,9 +12,11 @@ use rialto_sql::partitions::BranchPool;
 
 use super::branch::{Branch, Cancels, Task, of_the_system};
 use super::cluster::Transactions;
+use super::counts::Counters;
 use super::directory::Serves;
 use super::rows;
 use super::work::{SqlWork, of_replica};
+use crate::node::calls::time_of_day;
 use crate::node::replica::Lead;
 use crate::protocol::transactions::{
     Decision, Effect, Level, Locking, Message, Opened, Participant, Ran, RowChange, Step, SystemRows,
@@ -129,6 +131,11 @@ impl ServedPartition {
 
     pub fn serves(&self) -> Serves {
         self.serves
+    }
+
+    /// The node's transactions, unless the node has ended.
+    pub fn node(&self) -> Option<Arc<Transactions>> {
+        self.node.upgrade()
     }
 
     pub fn lead(&self) -> &Lead {
@@ -281,6 +288,9 @@ impl ServedPartition {
         let mut here = Vec::new();
         {
             let mut state = self.state.lock();
+            if !fault_injection::is_on("answers-expire-by-uptime") {
+                state.participant.tell_time_of_day(time_of_day());
+            }
             act(&mut state.participant, node.now());
             let effects = state.participant.take_effects();
             // In their order, before another step is taken. Nothing of it blocks.
@@ -380,6 +390,7 @@ impl ServedPartition {
         id: TransactionId,
         task: Task,
     ) {
+        Counters::add(&node.counters().tasks);
         let is_last = task.is_last();
         let unsent = match state.branches.get(&id) {
             Some(handle) => handle.tasks.send(task).err().map(|unsent| unsent.0),

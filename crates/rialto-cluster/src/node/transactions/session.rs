@@ -13,8 +13,9 @@ use rialto_sql::{Result, SqlError};
 
 use super::cluster::Transactions;
 use super::coordinators::{Cancelled, Coordinated, Ended};
+use super::counts::Counters;
 use super::directory::Serves;
-use super::work::{Action as SqlAction, Answer, SqlWork, What, level};
+use super::work::{Action as AnyAction, Answer, SqlAction, SqlWork, What, level};
 use crate::net::SendError;
 use crate::protocol::PartitionId;
 use crate::protocol::replication::Unprotected;
@@ -93,9 +94,10 @@ impl SessionTransaction {
         }
     }
 
-    fn action(&mut self, partition: PartitionId, what: What) -> SqlAction {
+    fn action(&mut self, partition: PartitionId, what: What) -> AnyAction {
         let opening = self.opening.clone();
-        SqlAction { opening, clears_cancellation: self.to_clear.remove(&partition), what }
+        let clears_cancellation = self.to_clear.remove(&partition);
+        AnyAction::Sql(SqlAction { opening, clears_cancellation, what })
     }
 
     /// Runs a statement that is alone in its transaction, as a call.
@@ -108,7 +110,7 @@ impl SessionTransaction {
                 Err(error) => return failed(error),
             };
             let coordinated = self.node.coordinators().begin(Pace::Call);
-            coordinated.state.lock().call = Some(partition);
+            coordinated.state.lock().call = Some((partition, serves.opening));
             self.join(&coordinated, serves);
             let body = Body::Call {
                 opening: serves.opening,
@@ -301,6 +303,7 @@ impl SessionTransaction {
                     false => retry("a partition's primary has changed, or a branch had to be ended"),
                 });
             }
+            Counters::add(&self.node.counters().waits);
             coordinated.changed.wait(&mut progress);
         }
     }
@@ -379,6 +382,7 @@ impl SessionTransaction {
             if let Some(ended) = &progress.ended {
                 return ended.clone();
             }
+            Counters::add(&self.node.counters().waits);
             coordinated.changed.wait(&mut progress);
         }
     }

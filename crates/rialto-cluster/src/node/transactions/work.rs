@@ -1,14 +1,15 @@
-//! [`SqlWork`]: what actions and replies of transactions are.
+//! [`SqlWork`]: what actions and replies of transactions are: of SQL sessions, and of calls.
 
 use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request, Told};
 use rialto_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
+use crate::node::calls::{CallAction, Failure, Outputs};
 use crate::node::replica;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{Level, Work};
 
-/// The work of SQL sessions.
+/// The work of SQL sessions and of calls.
 #[derive(Debug, Clone)]
 pub struct SqlWork;
 
@@ -19,7 +20,16 @@ impl Work for SqlWork {
 
 /// An action of a transaction in one partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Action {
+pub enum Action {
+    /// Of a SQL session.
+    Sql(SqlAction),
+    /// Of a call.
+    Call(CallAction),
+}
+
+/// An action of a SQL session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SqlAction {
     /// The session.
     pub opening: Opening,
     /// Whether a cancellation that came too late for the action before is taken back.
@@ -46,6 +56,8 @@ pub enum Answer {
     Reply(Box<Reply>),
     /// There was no request.
     Nothing,
+    /// What a call, or some of its actions, gave.
+    Called(Result<Outputs, Failure>),
     /// The result is larger than a call can give. It has no effect: the statement is to be run as a transaction of several
     /// actions.
     TooLarge,
@@ -53,6 +65,9 @@ pub enum Answer {
 
 /// The error in place of a reply that is too long for a message.
 pub fn too_long_reply(reply: &Answer) -> Answer {
+    if let Answer::Called(_) = reply {
+        return Answer::Called(Err(Failure::TooLong));
+    }
     let has_written = matches!(reply, Answer::Reply(reply) if reply.has_written);
     let limit =
         SqlError::new(SqlState::LimitExceeded, "a row of the result is too long for a message between nodes");

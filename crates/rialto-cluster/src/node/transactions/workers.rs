@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use parking_lot::Mutex;
@@ -18,11 +19,12 @@ type Idle = Option<Vec<Sender<Job>>>;
 #[derive(Clone)]
 pub struct Workers {
     idle: Arc<Mutex<Idle>>,
+    jobs: Arc<AtomicU64>,
 }
 
 impl Default for Workers {
     fn default() -> Workers {
-        Workers { idle: Arc::new(Mutex::new(Some(Vec::new()))) }
+        Workers { idle: Arc::new(Mutex::new(Some(Vec::new()))), jobs: Arc::default() }
     }
 }
 
@@ -32,6 +34,7 @@ impl Workers {
     /// # Errors
     /// If no thread can start. The job is dropped.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.jobs.fetch_add(1, Ordering::Relaxed);
         let mut job: Job = Box::new(job);
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(worker) = idle {
@@ -60,6 +63,11 @@ impl Workers {
             .stack_size(STACK_BYTES)
             .spawn(serve)
             .map(drop)
+    }
+
+    /// How many jobs there were.
+    pub fn jobs(&self) -> u64 {
+        self.jobs.load(Ordering::Relaxed)
     }
 
     /// Has the idle threads end.

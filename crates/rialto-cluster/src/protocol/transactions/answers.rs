@@ -7,7 +7,7 @@
 //! for [`LIFETIME`] and [`CLOCK_MARGIN`], by the clock of the partition's primary. So a request runs twice only if the
 //! clocks of two primaries of a partition, or of a client and a primary, differ by more than the margin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Request, Work};
@@ -33,11 +33,15 @@ pub enum Found<W: Work> {
 #[derive(Debug)]
 pub struct Answers<W: Work> {
     rows: BTreeMap<u64, (Request, W::Reply)>,
+    /// The same, by when their requests were issued.
+    by_age: BTreeSet<(Duration, u64)>,
 }
 
 impl<W: Work> Answers<W> {
     pub(super) fn open(rows: Vec<(Request, W::Reply)>) -> Answers<W> {
-        Answers { rows: rows.into_iter().map(|row| (row.0.session, row)).collect() }
+        let mut answers = Answers { rows: BTreeMap::new(), by_age: BTreeSet::new() };
+        rows.into_iter().for_each(|(request, reply)| answers.put(request, reply));
+        answers
     }
 
     /// Looks for a request's answer.
@@ -54,14 +58,21 @@ impl<W: Work> Answers<W> {
     pub(super) fn put(&mut self, request: Request, reply: W::Reply) {
         let is_later = self.rows.get(&request.session).is_some_and(|(of, _)| of.number > request.number);
         if !is_later {
-            self.rows.insert(request.session, (request, reply));
+            let before = self.rows.insert(request.session, (request, reply));
+            if let Some((before, _)) = before {
+                self.by_age.remove(&(before.issued, before.session));
+            }
+            self.by_age.insert((request.issued, request.session));
         }
     }
 
     /// Takes out a session whose row has expired, if there is one.
     pub(super) fn expire(&mut self, now: Duration) -> Option<u64> {
-        let mut rows = self.rows.iter();
-        let (&session, _) = rows.find(|(_, (of, _))| now > of.issued + LIFETIME + CLOCK_MARGIN)?;
+        let (issued, session) = *self.by_age.first()?;
+        if now <= issued + LIFETIME + CLOCK_MARGIN {
+            return None;
+        }
+        self.by_age.pop_first();
         self.rows.remove(&session);
         Some(session)
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rialto::fault_injection;
 
 use super::{
-    Access, Act, Address, Body, BranchRef, Branches, Level, Message, Outcome, Pace, Request, Sender,
+    Access, Act, Address, Body, BranchRef, Branches, Level, Message, Opening, Outcome, Pace, Request, Sender,
     TransactionId, Verdict, Work,
 };
 use crate::protocol::PartitionId;
@@ -169,6 +169,11 @@ impl<W: Work> Coordinator<W> {
     /// What is to be done.
     pub fn take_effects(&mut self) -> Vec<CoordinatorEffect<W>> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The opening that the branch of a partition runs under, if there is one.
+    pub fn opening_of(&self, partition: PartitionId) -> Option<Opening> {
+        self.parts.iter().find(|part| part.of.partition == partition).map(|part| part.of.opening)
     }
 
     /// Whether the client has been told, or is being told, how it ended.

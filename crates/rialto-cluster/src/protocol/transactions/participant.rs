@@ -49,6 +49,8 @@ pub struct Ran<W: Work> {
     pub reply: W::Reply,
     /// Whether its transaction has written by now.
     pub access: Access,
+    /// Whether it has failed, and its transaction is not to commit: then the branch does not vote, though it was asked to.
+    pub has_failed: bool,
 }
 
 /// The primary of a partition, for the protocol.
@@ -66,6 +68,8 @@ pub struct Participant<W: Work> {
     pub(super) heard: BTreeMap<PartitionId, Opening>,
     pub(super) decider: Decider,
     pub(super) answers: Answers<W>,
+    /// The time of day, if the driver tells it; else the time of everything else counts.
+    time_of_day: Option<Duration>,
     pub(super) ended: EndedTransactions<W>,
     pub(super) effects: Vec<Effect<W>>,
 }
@@ -89,9 +93,20 @@ impl<W: Work> Participant<W> {
             heard: BTreeMap::new(),
             decider: Decider::open((id, opening), rows.lost, rows.decisions, now),
             answers: Answers::open(rows.answers),
+            time_of_day: None,
             ended: EndedTransactions::new(),
             effects: Vec::new(),
         }
+    }
+
+    /// Tells the time of day, as the time since 1970: the clock that requests are numbered and that answers expire by. It may
+    /// go back, and may differ from that of other nodes by [`super::CLOCK_MARGIN`].
+    pub fn tell_time_of_day(&mut self, time: Duration) {
+        self.time_of_day = Some(time);
+    }
+
+    fn find_answer(&self, request: Request, now: Duration) -> Found<W> {
+        self.answers.find(request, self.time_of_day.unwrap_or(now))
     }
 
     /// What is to be done, in order.
@@ -176,7 +191,7 @@ impl<W: Work> Participant<W> {
             self.send(id, Address::Partition(to), body);
         }
         self.decider.tick(now, &mut self.effects);
-        while let Some(session) = self.answers.expire(now) {
+        while let Some(session) = self.answers.expire(self.time_of_day.unwrap_or(now)) {
             let transaction = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
             let rows = vec![RowChange::Expired { session }];
             self.effects.push(Effect::Write { transaction, rows, level: Level::Memory, step: Step::Rows });
@@ -193,7 +208,7 @@ impl<W: Work> Participant<W> {
             return;
         }
         let vote = vote.take();
-        let Some(Ran { reply, access }) = ran else {
+        let Some(Ran { reply, access, has_failed }) = ran else {
             let body = match branch.whole {
                 Some(_) => Body::Outcome(Outcome::Aborted),
                 None => Body::Reply { sequence, reply: None, access: branch.access, votes: false },
@@ -202,7 +217,7 @@ impl<W: Work> Participant<W> {
             return self.answer(id, body);
         };
         branch.access = branch.access.max(access);
-        match (vote, branch.whole) {
+        match (vote.filter(|_| !has_failed), branch.whole) {
             (Some(branches), _) => self.reserve(id, branches, Some(Rides { sequence, reply })),
             (None, Some(level)) => {
                 let of = BranchRef { partition: self.id, opening, access: Access::Writes };
@@ -375,7 +390,7 @@ impl<W: Work> Participant<W> {
     fn begin(&mut self, id: TransactionId, now: Duration) {
         let branch = &self.branches[&id];
         if let Some(request) = branch.request {
-            let outcome = match self.answers.find(request, now) {
+            let outcome = match self.find_answer(request, now) {
                 Found::New => None,
                 Found::Answered(reply) => Some(Outcome::Answered(reply)),
                 Found::TooOld => Some(Outcome::TooOld),
@@ -471,7 +486,7 @@ impl<W: Work> Participant<W> {
                 None if self.decider.remembers(id) == Some(Decision::Commit) => {
                     Outcome::Answered(answer.clone())
                 }
-                None => match request.map(|request| self.answers.find(request, now)) {
+                None => match request.map(|request| self.find_answer(request, now)) {
                     Some(Found::Answered(reply)) => Outcome::Answered(reply),
                     Some(Found::New) if !self.decider.may_have_lost(&branches) => Outcome::Aborted,
                     // Its decision may have been forgotten.

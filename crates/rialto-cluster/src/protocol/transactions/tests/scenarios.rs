@@ -164,7 +164,7 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
         vote: None,
     };
     assert_eq!(of.hears(COORDINATOR, Body::Act(act), 0), ["begin", "run"]);
-    let ran = Ran { reply: Answer::default(), access: Access::Reads };
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false };
     of.0.ran(ID, 0, Some(ran), Duration::ZERO);
     of.effects();
     let other = Sender::Partition(OTHER, Opening(3));
@@ -189,7 +189,12 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
         vote: None,
     };
     of.hears(COORDINATOR, Body::Act(act), 0);
-    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    of.0.ran(
+        ID,
+        0,
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Duration::ZERO,
+    );
     let verdict = Verdict::Commit(Answer::default());
     of.hears(COORDINATOR, Body::Decide { branches: branches(), request: None, verdict }, 0);
     of.0.reserved(ID, true, Duration::ZERO);
@@ -331,6 +336,32 @@ fn a_rollback_or_a_lost_branch_ends_a_transaction_between_its_statements() {
 }
 
 #[test]
+fn a_branch_whose_last_action_has_failed_does_not_vote() {
+    for has_failed in [false, true] {
+        let mut of = Of::open(OTHER, 3, &[]);
+        let action = vec![Op::Add(0, 1)];
+        let act = Act {
+            opening: Opening(3),
+            low: 1,
+            deciding: DECIDING,
+            request: None,
+            sequence: 0,
+            action,
+            vote: Some(branches()),
+        };
+        of.hears(COORDINATOR, Body::Act(act), 0);
+        let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed };
+        of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+        let effects = of.effects();
+        assert_eq!(effects.len(), 1);
+        let expected = if has_failed { "Reply" } else { "Reserve" };
+        assert!(effects[0].starts_with(expected), "{effects:?}");
+        // It is open until its coordinator ends it.
+        assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), ["abort, 0 rows"]);
+    }
+}
+
+#[test]
 fn a_branch_that_has_written_is_not_confirmed() {
     let mut of = Of::open(DECIDING, 3, &[]);
     let action = vec![Op::Add(0, 1)];
@@ -344,7 +375,12 @@ fn a_branch_that_has_written_is_not_confirmed() {
         vote: None,
     };
     of.hears(COORDINATOR, Body::Act(act), 0);
-    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Writes }), Duration::ZERO);
+    of.0.ran(
+        ID,
+        0,
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Duration::ZERO,
+    );
     of.effects();
     let confirm = Body::Confirm { opening: Opening(3), level: Level::Replicated };
     assert_eq!(of.hears(COORDINATOR, confirm, 0), ["abort, 0 rows", "NoBranch"]);

@@ -1,0 +1,203 @@
+//! What a [`Branch`] runs of a call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::{Database, Durability, Error, Result, Retries, Transaction, TxOptions};
+
+use super::branch::{Body, Branch};
+use super::work::Answer;
+use crate::node::calls::{ActionInput, CallAction, Failure, Outputs, Part, Procedure};
+use crate::protocol::transactions::{Access, Level, Locking};
+
+/// The longest wait for a lock of a call over several partitions: two of them may wait for each other, and no partition
+/// sees both waits. The call is run again.
+const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(50);
+/// The most bytes of outputs that are kept in a row, which has at most 32 KiB.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of outputs: a message between nodes has at most 4 MiB.
+const OUTPUT_BYTES_MAX: usize = 2 << 20;
+
+impl Branch {
+    /// Runs a part of a call.
+    pub fn call(&mut self, sequence: u32, call: CallAction, mut body: Body) -> Body {
+        let CallAction { procedure: name, version, access, level, is_numbered, part } = call;
+        let Some(node) = self.served.node() else { return body };
+        let Some(procedure) = node.procedures().find(&name, Some(version)) else {
+            return self.failed(sequence, Failure::NotInstalled, level, body);
+        };
+        let (mut body, ran) = match part {
+            Part::Whole { arguments } => self.whole(procedure, (level, access, is_numbered), &arguments),
+            Part::Some { phase, actions, arguments, earlier } => {
+                let input = ActionInput { arguments: &arguments, earlier: &earlier };
+                let places = (usize::from(phase), &actions[..]);
+                self.some(procedure, body, (level, access), |tx| procedure.run_some(tx, places, input))
+            }
+            Part::Settle => {
+                let place = match &mut body {
+                    Body::Call(tx, _) => tx.settled().lsn(),
+                    _ => rialto::Lsn::ZERO,
+                };
+                match self.is_durable(place, level) {
+                    true => self.ran_with(sequence, Answer::Nothing, Access::Reads),
+                    false => self.served.ran(self.id, sequence, None),
+                }
+                return body;
+            }
+        };
+        match ran {
+            Ok(outputs) if is_too_long(&outputs, is_numbered) => {
+                if self.locking == Locking::AsAlone {
+                    end(&mut body);
+                }
+                self.failed(sequence, Failure::TooLong, level, body)
+            }
+            Ok(outputs) => {
+                self.ran_with(sequence, Answer::Called(Ok(outputs)), access);
+                body
+            }
+            Err(error) if is_of_the_moment(&error) => {
+                end(&mut body);
+                // Its coordinator runs the call again.
+                self.served.ran(self.id, sequence, None);
+                body
+            }
+            Err(error) => {
+                if self.locking == Locking::AsAlone {
+                    end(&mut body);
+                }
+                self.failed(sequence, Failure::Failed(error.to_string()), level, body)
+            }
+        }
+    }
+
+    /// Runs a whole call, again after each deadlock.
+    fn whole(
+        &mut self,
+        procedure: &Arc<Procedure>,
+        (level, access, is_numbered): (Level, Access, bool),
+        arguments: &[u8],
+    ) -> (Body, Result<Outputs>) {
+        let db = self.served.lead().database().clone();
+        let read_only = access == Access::Reads && !is_numbered;
+        let options = TxOptions { read_only, ..options(&db, procedure, level) };
+        let mut retries = Retries::default();
+        let mut begun = db.begin_with(&options);
+        loop {
+            let mut tx = match begun {
+                Ok(tx) => tx,
+                Err(error) => return (Body::Nothing, Err(error)),
+            };
+            self.watch(&mut tx);
+            let error = match procedure.run(&mut tx, arguments) {
+                Ok(outputs) => return (Body::Call(tx, access), Ok(outputs)),
+                // A victim runs again, whatever its body made of that.
+                Err(error) => tx.check().err().unwrap_or(error),
+            };
+            begun = db.begin_again(tx, error, &options, &mut retries);
+        }
+    }
+
+    /// Runs some actions of a call over several partitions, in the transaction that earlier ones have opened.
+    fn some(
+        &mut self,
+        procedure: &Arc<Procedure>,
+        body: Body,
+        (level, access): (Level, Access),
+        run: impl FnOnce(&mut Transaction<'_>) -> Result<Outputs>,
+    ) -> (Body, Result<Outputs>) {
+        let mut tx = match body {
+            Body::Call(tx, _) => tx,
+            Body::Nothing => {
+                let db = self.served.lead().database();
+                let options = TxOptions {
+                    lock_timeout: Some(LOCK_WAIT_OVER_PARTITIONS),
+                    may_prepare: true,
+                    read_only: access == Access::Reads,
+                    ..options(db, procedure, level)
+                };
+                match db.begin_with(&options) {
+                    Ok(mut tx) => {
+                        self.watch(&mut tx);
+                        tx
+                    }
+                    Err(error) => return (Body::Nothing, Err(error)),
+                }
+            }
+            body => return (body, Err(Error::aborted("the branch takes no actions any more"))),
+        };
+        let ran = run(&mut tx);
+        let ran = ran.map_err(|error| tx.check().err().unwrap_or(error));
+        (Body::Call(tx, access), ran)
+    }
+
+    /// Has other threads end what the transaction waits for.
+    fn watch(&self, tx: &mut Transaction<'static>) {
+        let canceller = tx.canceller();
+        let mut cancels = self.cancels.lock();
+        if cancels.is_asked {
+            canceller.cancel();
+        }
+        cancels.canceller = Some(Box::new(move || canceller.cancel()));
+    }
+
+    /// The call has failed. What led to that is durable before it is told.
+    fn failed(&self, sequence: u32, failure: Failure, level: Level, body: Body) -> Body {
+        match self.is_durable(self.served.lead().database().log_end().lsn, level) {
+            true => self.ran_with(sequence, Answer::Called(Err(failure)), Access::Reads),
+            false => self.served.ran(self.id, sequence, None),
+        }
+        body
+    }
+}
+
+/// The options of a call's transaction.
+pub fn options(db: &Database, procedure: &Procedure, level: Level) -> TxOptions {
+    let durability = match level {
+        Level::Disk => Durability::Disk,
+        Level::Memory | Level::Replicated => Durability::Memory,
+    };
+    TxOptions {
+        durability: Some(durability),
+        procedure: Some(db.procedure_id(procedure.name())),
+        ..TxOptions::default()
+    }
+}
+
+/// Whether the same call may succeed if it is run again: the error says nothing of its arguments and rows.
+pub fn is_of_the_moment(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Deadlock { .. }
+            | Error::LockTimeout { .. }
+            | Error::WouldWait { .. }
+            | Error::Cancelled
+            | Error::Timeout { .. }
+            | Error::TableChanged { .. }
+            | Error::PreparedBusy { .. }
+            | Error::MemoryLimit { .. }
+            | Error::LockMemory { .. }
+            | Error::CacheFull { .. }
+            | Error::TooManyTransactions { .. }
+            | Error::LogFull { .. }
+            | Error::Following
+            | Error::Stopped { .. }
+            | Error::Io { .. }
+            | Error::DiskFull { .. }
+            | Error::Closed
+    )
+}
+
+/// Whether a call may not give these outputs. One that has a number keeps them in a row.
+pub fn is_too_long(outputs: &Outputs, is_numbered: bool) -> bool {
+    let bytes_max = if is_numbered { KEPT_BYTES_MAX } else { OUTPUT_BYTES_MAX };
+    outputs.iter().map(Vec::len).sum::<usize>() > bytes_max
+}
+
+/// Ends the open transaction, which leaves nothing.
+fn end(body: &mut Body) {
+    if let Body::Call(tx, _) = std::mem::replace(body, Body::Nothing) {
+        // Nothing that it has read is answered as its own.
+        let _ = tx.abort();
+    }
+}

@@ -1,0 +1,361 @@
+//! Calls, on the node that a program calls: [`Transactions::call`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rialto::{Error, TxOptions};
+use rialto_sql::partitions::partition_of;
+
+use super::branch::has_no_effect;
+use super::called::{is_of_the_moment, is_too_long, options};
+use super::cluster::Transactions;
+use super::coordinators::{Coordinated, Ended};
+use super::counts::Counters;
+use super::directory::Serves;
+use super::over::Over;
+use super::served::ServedPartition;
+use super::work::{Action as AnyAction, Answer, SqlWork, of_replica};
+use crate::net::SendError;
+use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure};
+use crate::node::random::random_number;
+use crate::protocol::PartitionId;
+use crate::protocol::transactions::{
+    Access, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Plan, Sender, Tries,
+};
+
+/// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up
+/// to half of that less.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
+
+/// How one try of a call has ended.
+pub enum Tried {
+    /// For good.
+    Done(Result<Outputs, CallError>),
+    /// Without an effect: it may be tried again. With the opening of the partition that did not open it.
+    NoEffect(Option<Opening>),
+    /// It has committed, and its coordinator has its outputs.
+    Committed,
+    /// Its outcome is not known.
+    Unknown,
+}
+
+/// A call, ready to be tried.
+pub struct Trying<'c> {
+    pub call: &'c Call,
+    pub procedure: Arc<Procedure>,
+    /// The partition of each key.
+    partitions: Vec<PartitionId>,
+    until: Instant,
+    /// A try of it may have had effects, or may run still.
+    is_again: bool,
+    newer_than: Option<Opening>,
+}
+
+impl Trying<'_> {
+    pub fn partition(&self, key: usize) -> PartitionId {
+        self.partitions[key]
+    }
+
+    /// What the actions of each partition may do, all in all.
+    fn accesses(&self) -> BTreeMap<PartitionId, Access> {
+        let mut accesses = BTreeMap::new();
+        for action in self.procedure.actions() {
+            let access = accesses.entry(self.partition(action.key())).or_insert(Access::Reads);
+            *access = action.access().max(*access);
+        }
+        accesses
+    }
+
+    pub fn action(&self, access: Access, part: Part) -> AnyAction {
+        AnyAction::Call(CallAction {
+            procedure: self.procedure.name().to_string(),
+            version: self.procedure.version(),
+            access,
+            level: match part {
+                Part::Whole { .. } => self.call.level.of_protocol(),
+                Part::Some { .. } | Part::Settle => self.call.level.of_protocol().over_partitions(),
+            },
+            is_numbered: self.call.request.is_some(),
+            part,
+        })
+    }
+
+    fn told(&self, answer: Answer) -> Tried {
+        match answer {
+            Answer::Called(Ok(outputs)) => Tried::Done(Ok(outputs)),
+            Answer::Called(Err(failure)) => Tried::Done(Err(self.error(failure))),
+            Answer::Nothing => Tried::Committed,
+            // It is none of a call.
+            Answer::Reply(_) | Answer::TooLarge => Tried::Unknown,
+        }
+    }
+
+    pub fn error(&self, failure: Failure) -> CallError {
+        match failure {
+            Failure::NotInstalled => CallError::NotInstalled {
+                procedure: self.procedure.name().to_string(),
+                version: Some(self.procedure.version()),
+            },
+            Failure::Failed(why) => CallError::Failed(why),
+            Failure::TooLong => CallError::TooLong,
+        }
+    }
+}
+
+impl Transactions {
+    /// The partition that rows with these values in their routing columns lie in, whichever node serves it.
+    pub fn partition_of(&self, key: &[rialto::row::Value]) -> PartitionId {
+        PartitionId(partition_of(key.iter().map(rialto::row::Value::borrow), self.partitions_count()).0)
+    }
+
+    /// Runs a call, and waits until its effects are durable at its level. It is run again after deadlocks and changes
+    /// of primaries, as long as the tries before had no effect, and with a number also if that is not known.
+    ///
+    /// If all its keys lie in a partition that this node serves, and it has no number, it runs on this thread.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&self, call: &Call) -> Result<Outputs, CallError> {
+        let mut trying = self.prepare(call)?;
+        let accesses = trying.accesses();
+        let mut pause = PAUSE;
+        loop {
+            let partitions: Vec<PartitionId> = accesses.keys().copied().collect();
+            let tried = match &partitions[..] {
+                [partition] => self.try_whole(&trying, *partition),
+                _ => self.try_over(&trying, &accesses),
+            };
+            match tried {
+                Tried::Done(answer) => {
+                    if answer.is_ok() {
+                        self.has_committed(partitions.len());
+                    }
+                    return answer;
+                }
+                Tried::NoEffect(opening) => {
+                    if opening.is_some() {
+                        trying.newer_than = opening;
+                    }
+                    if Instant::now() >= trying.until || self.is_closed() {
+                        // Of a number that was sent before, only a try that is answered tells.
+                        let is_known = call.request.is_none() || !(call.is_again || trying.is_again);
+                        return Err(if is_known { CallError::Aborted } else { CallError::Unknown });
+                    }
+                }
+                // No partition answers so: its outputs are lost.
+                Tried::Committed => return Err(CallError::Unknown),
+                Tried::Unknown => {
+                    let may_try = call.request.is_some() || trying.procedure.access() == Access::Reads;
+                    if !may_try || Instant::now() >= trying.until || self.is_closed() {
+                        return Err(CallError::Unknown);
+                    }
+                    trying.is_again = true;
+                }
+            }
+            Counters::add(&self.counters().calls_again);
+            // Two calls that have waited for each other do not meet again.
+            std::thread::sleep(pause.mul_f64(0.5 + (random_number() % 1024) as f64 / 2048.0));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn prepare<'c>(&self, call: &'c Call) -> Result<Trying<'c>, CallError> {
+        let Some(procedure) = self.procedures().find(&call.procedure, call.version) else {
+            let procedure = call.procedure.to_string();
+            return Err(CallError::NotInstalled { procedure, version: call.version });
+        };
+        let (needed, found) = (procedure.keys(), call.keys.len());
+        if found < needed {
+            return Err(CallError::TooFewKeys { procedure: call.procedure.to_string(), needed, found });
+        }
+        Ok(Trying {
+            call,
+            procedure: procedure.clone(),
+            partitions: call.keys.iter().map(|key| self.partition_of(key)).collect(),
+            until: Instant::now() + call.patience,
+            is_again: call.is_again,
+            newer_than: None,
+        })
+    }
+
+    /// A call that needs one partition alone.
+    fn try_whole(&self, trying: &Trying<'_>, partition: PartitionId) -> Tried {
+        let call = trying.call;
+        if call.request.is_none()
+            && let Some(served) = self.find_served(partition)
+        {
+            return self.call_here(trying, &served);
+        }
+        let serves = match self.primary(partition, trying.newer_than, trying.until) {
+            Ok(serves) => serves,
+            Err(error) => return Tried::Done(Err(without_primary(trying, error))),
+        };
+        let coordinated = self.coordinators().begin(Pace::Call);
+        coordinated.state.lock().call = Some((partition, serves.opening));
+        let part = Part::Whole { arguments: call.arguments.clone() };
+        let body = Body::Call {
+            opening: serves.opening,
+            low: self.coordinators().low(),
+            request: call.request,
+            level: call.level.of_protocol(),
+            action: trying.action(trying.procedure.access(), part),
+        };
+        self.deliver_all(vec![Message {
+            from: Sender::Coordinator(self.me()),
+            to: Address::Partition(partition),
+            transaction: coordinated.id,
+            body,
+        }]);
+        let ended = self.wait_end(&coordinated);
+        self.coordinators().end(&coordinated);
+        match ended {
+            Ended::As(outcome) => of_outcome(trying, outcome),
+            Ended::NotOpened => Tried::NoEffect(Some(serves.opening)),
+            Ended::NotSent(SendError::TooLong) => Tried::Done(Err(CallError::TooLong)),
+            Ended::NotSent(_) => Tried::NoEffect(None),
+        }
+    }
+
+    /// Runs a call in a partition that this node serves, on this thread.
+    fn call_here(&self, trying: &Trying<'_>, served: &Arc<ServedPartition>) -> Tried {
+        let lead = served.lead();
+        // A replica that drains, or whose promises have run out, may serve again in a moment.
+        let Ok(admitted) = lead.admit() else { return Tried::NoEffect(None) };
+        Counters::add(&self.counters().calls_here);
+        let (procedure, level) = (&trying.procedure, trying.call.level.of_protocol());
+        let db = admitted.database();
+        let read_only = procedure.access() == Access::Reads;
+        let options = TxOptions { read_only, ..options(db, procedure, level) };
+        let (mut has_ended, mut has_too_much) = (false, false);
+        let ran = db.submit_with(&options, |tx| {
+            has_ended = false;
+            let outputs = procedure.run(tx, &trying.call.arguments)?;
+            has_too_much = is_too_long(&outputs, false);
+            if has_too_much {
+                return Err(Error::aborted("its outputs are too long"));
+            }
+            has_ended = true;
+            Ok(outputs)
+        });
+        let (answer, place) = match ran {
+            Ok((outputs, ticket)) => (Ok(outputs), ticket.lsn()),
+            // An error of its commit.
+            Err(error) if has_ended && !has_no_effect(&error) => return Tried::Unknown,
+            Err(error) if is_of_the_moment(&error) => return Tried::NoEffect(None),
+            // What led to it is durable before it is told.
+            Err(_) if has_too_much => (Err(CallError::TooLong), db.log_end().lsn),
+            Err(error) => (Err(CallError::Failed(error.to_string())), db.log_end().lsn),
+        };
+        // A planned change of the primary does not wait for the answer.
+        drop(admitted);
+        match lead.answer(place, of_replica(level)) {
+            Ok(()) => Tried::Done(answer),
+            Err(_) if answer.is_err() => Tried::NoEffect(None),
+            Err(_) => Tried::Unknown,
+        }
+    }
+
+    /// A call over several partitions.
+    fn try_over(&self, trying: &Trying<'_>, accesses: &BTreeMap<PartitionId, Access>) -> Tried {
+        let mut serves: BTreeMap<PartitionId, Serves> = BTreeMap::new();
+        for partition in accesses.keys() {
+            match self.primary(*partition, None, trying.until) {
+                Ok(found) => drop(serves.insert(*partition, found)),
+                Err(error) => return Tried::Done(Err(without_primary(trying, error))),
+            }
+        }
+        let coordinated = self.coordinators().begin(Pace::Call);
+        let deciding = self.deciding(trying, accesses, &serves);
+        // The deciding branch writes the decision, though its actions may only read.
+        let mut accesses = accesses.clone();
+        accesses.insert(deciding, trying.procedure.access());
+        let branches = serves.values().map(|serves| BranchRef {
+            partition: serves.partition,
+            opening: serves.opening,
+            access: accesses[&serves.partition],
+        });
+        let here = serves.values().filter(|serves| serves.node == self.me());
+        let plan = Plan {
+            request: trying.call.request,
+            deciding,
+            level: trying.call.level.of_protocol(),
+            pace: Pace::Call,
+            branches: branches.collect(),
+            tries: if trying.is_again && trying.call.request.is_some() { Tries::Again } else { Tries::First },
+            local: here.map(|serves| serves.partition).collect(),
+        };
+        coordinated.state.lock().coordinator = Some(Coordinator::new(coordinated.id, plan, self.now()));
+        let over = Over { node: self, trying, accesses: &accesses, deciding, coordinated: &coordinated };
+        let tried = over.run();
+        self.coordinators().end(&coordinated);
+        tried
+    }
+
+    /// The deciding partition. With a number it is that of the first action: a function of the call. Otherwise one that
+    /// costs no message, if there is one that writes.
+    fn deciding(
+        &self,
+        trying: &Trying<'_>,
+        accesses: &BTreeMap<PartitionId, Access>,
+        serves: &BTreeMap<PartitionId, Serves>,
+    ) -> PartitionId {
+        let first = trying.procedure.actions().next().expect("a procedure has an action");
+        if trying.call.request.is_some() {
+            return trying.partition(first.key());
+        }
+        let writes = || accesses.iter().filter(|(_, access)| **access == Access::Writes).map(|(of, _)| *of);
+        let here = writes().find(|of| serves[of].node == self.me());
+        here.or_else(|| writes().next()).unwrap_or_else(|| trying.partition(first.key()))
+    }
+
+    /// Where a partition is served. Waits for a primary.
+    fn primary(
+        &self,
+        partition: PartitionId,
+        newer_than: Option<Opening>,
+        until: Instant,
+    ) -> Result<Serves, CallError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // It looks now and then whether the node is closed.
+            let patience = left.min(Duration::from_millis(50));
+            if let Some(serves) = self.directory().wait(partition, newer_than, patience) {
+                return Ok(serves);
+            }
+            if left.is_zero() || self.is_closed() {
+                return Err(CallError::NoPrimary(partition));
+            }
+        }
+    }
+
+    pub(super) fn wait_end(&self, coordinated: &Coordinated) -> Ended {
+        let mut progress = coordinated.state.lock();
+        loop {
+            if let Some(ended) = &progress.ended {
+                return ended.clone();
+            }
+            Counters::add(&self.counters().waits);
+            coordinated.changed.wait(&mut progress);
+        }
+    }
+}
+
+/// A try as the protocol has ended it.
+pub fn of_outcome(trying: &Trying<'_>, outcome: Outcome<SqlWork>) -> Tried {
+    match outcome {
+        Outcome::Answered(answer) => trying.told(answer),
+        Outcome::Aborted => Tried::NoEffect(None),
+        Outcome::Unknown => Tried::Unknown,
+        Outcome::TooOld => Tried::Done(Err(CallError::TooOld)),
+    }
+}
+
+/// A number that was sent before may have run.
+fn without_primary(trying: &Trying<'_>, error: CallError) -> CallError {
+    match trying.is_again {
+        true => CallError::Unknown,
+        false => error,
+    }
+}
