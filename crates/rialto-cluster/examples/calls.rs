@@ -12,9 +12,9 @@ use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
     Call, CallError, CallNumbers, ClusterFacts, Node, NodeFacts, NodeOptions, Procedure, ProcedureAction,
-    Procedures, init, make_table,
+    Procedures, Standing, init, make_table,
 };
-use rialto_cluster::protocol::replication::ReplicationOptions;
+use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 
 const PARTITIONS: u32 = 4;
 
@@ -76,16 +76,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut facts = Vec::new();
     for (node, port) in ports.iter().enumerate() {
         let (name, address) = (format!("node-{node}"), port.local_addr()?.to_string());
-        facts.push(NodeFacts { node: node as u32, name, address, sql: "127.0.0.1:0".to_owned() });
+        let sql = "127.0.0.1:0".to_owned();
+        facts.push(NodeFacts { node: node as u32, name, address, sql, standing: Standing::Member });
     }
     drop(ports);
-    init(&store, &ClusterFacts { id: format!("{:032x}", 1), partitions: PARTITIONS, replicas: 2 }, &facts)?;
+    let (id, unprotected) = (format!("{:032x}", 1), Unprotected::default());
+    init(&store, &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected }, &facts)?;
     let open = |of: &NodeFacts| {
         let options = NodeOptions {
             name: of.name.clone(),
             directory: directory.join(&of.name),
             database: Options { memory_bytes: 64 << 20, ..Options::default() },
             replication: ReplicationOptions::default(),
+            repair_after: None,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: procedures(),

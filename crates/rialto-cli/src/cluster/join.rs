@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rialto_cluster::control::ControlStore;
 use rialto_cluster::node::{ClusterFacts, Joined, NodeFacts};
+use rialto_cluster::protocol::replication::Unprotected;
 
 use super::authority::Authority;
 use super::control::{TlsArgs, connect};
@@ -51,6 +52,8 @@ impl JoinArgs {
             partitions: 0,
             replicas: 0,
             links,
+            unprotected: Unprotected::default(),
+            restored: None,
         };
         if !self.control.is_empty() {
             let links = self.links.unwrap_or(Links::Tls);
@@ -149,6 +152,8 @@ mod tests {
             partitions: 4,
             replicas: 2,
             links: Links::Tls,
+            unprotected: Unprotected::default(),
+            restored: None,
         }
     }
 

@@ -12,7 +12,7 @@ use super::backup::in_words;
 use super::control::{TlsArgs, connect};
 use super::failed::Failed;
 use super::files;
-use super::init::{NodeSpec, Plan, check_addresses, make, sizes};
+use super::init::{Level2, NodeSpec, Plan, check_addresses, make, sizes};
 use super::node_file::Links;
 use super::say::say;
 
@@ -43,6 +43,9 @@ pub struct RestoreArgs {
     /// How nodes talk to each other
     #[arg(long, value_enum, default_value = "tls")]
     links: Links,
+    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
+    #[arg(long, value_enum, default_value = "on-disk")]
+    unprotected: Level2,
 }
 
 /// Makes it, and says so.
@@ -59,6 +62,7 @@ pub fn run(args: &RestoreArgs) -> Result<ExitCode, Failed> {
         partitions,
         replicas,
         links: args.links,
+        unprotected: args.unprotected.into(),
         restored: Some(manifest.clone()),
     };
     say(in_words(&manifest, &args.from))?;
@@ -133,6 +137,7 @@ mod tests {
             partitions: 1,
             replicas: 1,
             links: Links::PlainOnLoopback,
+            unprotected: Level2::OnDisk.into(),
             restored: None,
         };
         let manifest = Manifest::new("77", 1, Vec::new());

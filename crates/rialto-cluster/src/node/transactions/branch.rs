@@ -271,6 +271,7 @@ impl Branch {
     fn is_refused(&self, body: &Body, level: Level) -> bool {
         let has_written = match body {
             Body::Session(session) => session.has_written(),
+            Body::Call(_, access) => *access == Access::Writes,
             Body::Transaction(_) => true,
             Body::Nothing | Body::Prepared => false,
         };

@@ -365,7 +365,7 @@ impl SessionTransaction {
         let replies = self.act(actions)?;
         let refusal = replies.into_iter().find_map(|(_, reply)| match reply {
             Answer::Reply(reply) => reply.answer.err(),
-            Answer::Nothing | Answer::TooLarge => None,
+            Answer::Nothing | Answer::Called(_) | Answer::TooLarge => None,
         });
         match refusal {
             Some(told) => {
