@@ -127,7 +127,7 @@ fn commands(page: &str) -> Vec<(usize, Vec<String>)> {
         let whole = std::mem::take(&mut continued);
         let called = match whole.split_once("cargo run --release -- ") {
             Some((_, arguments)) => Some(arguments),
-            None => whole.strip_prefix("rialto "),
+            None => whole.trim_start().strip_prefix("rialto "),
         };
         commands.extend(called.map(|arguments| (number, words(arguments))));
     }
