@@ -230,6 +230,10 @@ impl Model {
         self.wait_for(id, Step::Reads, level);
     }
 
+    pub fn await_answer(&mut self, id: TransactionId, level: Level) {
+        self.wait_for(id, Step::Answer, level);
+    }
+
     pub fn write(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level, step: Step) {
         self.append(id, Effects::None, rows);
         self.wait_for(id, step, level);
