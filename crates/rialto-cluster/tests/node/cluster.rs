@@ -45,6 +45,8 @@ impl Drop for Directory {
 /// Nodes in this process, by number; those that are down are missing.
 pub struct Cluster {
     pub store: MemoryStore,
+    /// Each node's client of the store.
+    pub clients: Vec<Arc<MemoryStore>>,
     pub nodes: Vec<Option<Node>>,
     pub replication: ReplicationOptions,
     directory: Directory,
@@ -77,7 +79,8 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster = Cluster { store, nodes, replication, directory: Directory::new(name) };
+        let clients = nodes.iter().map(|_| Arc::new(store.another_client())).collect();
+        let mut cluster = Cluster { store, clients, nodes, replication, directory: Directory::new(name) };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }
@@ -93,10 +96,10 @@ impl Cluster {
             replication: self.replication,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
-            procedures: crate::calls::procedures(),
+            procedures: crate::calls::procedures(node),
         };
-        let store = Arc::new(self.store.another_client());
-        self.nodes[node] = Some(Node::open(options, store).unwrap());
+        self.clients[node] = Arc::new(self.store.another_client());
+        self.nodes[node] = Some(Node::open(options, self.clients[node].clone()).unwrap());
     }
 
     pub fn stop(&mut self, node: usize) {

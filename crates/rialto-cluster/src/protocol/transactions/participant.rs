@@ -53,6 +53,9 @@ pub struct Ran<W: Work> {
     pub access: Access,
     /// Whether it has failed, and its transaction is not to commit: then the branch does not vote, though it was asked to.
     pub has_failed: bool,
+    /// Whether the same request may have another reply if it runs again: then the reply of a whole transaction ends it, and
+    /// no row keeps it.
+    pub is_passing: bool,
 }
 
 /// The primary of a partition, for the protocol.
@@ -227,7 +230,7 @@ impl<W: Work> Participant<W> {
             return;
         }
         let vote = vote.take();
-        let Some(Ran { reply, access, has_failed }) = ran else {
+        let Some(Ran { reply, access, has_failed, is_passing }) = ran else {
             let body = match branch.whole {
                 Some(_) => Body::Outcome(Outcome::Aborted),
                 None => Body::Reply { sequence, reply: None, access: branch.access, votes: false },
@@ -238,6 +241,10 @@ impl<W: Work> Participant<W> {
         branch.access = branch.access.max(access);
         match (vote.filter(|_| !has_failed), branch.whole) {
             (Some(branches), _) => self.reserve(id, branches, Some(Rides { sequence, reply })),
+            (None, Some(_)) if is_passing => {
+                self.abort(id, now);
+                self.answer(id, Body::Outcome(Outcome::Answered(reply)));
+            }
             (None, Some(level)) => {
                 let of = BranchRef { partition: self.id, opening, access: Access::Writes };
                 let branches = Branches { deciding: self.id, all: [of].into(), level };

@@ -393,7 +393,11 @@ impl Model {
                 let Running { sequence, seen, .. } = open.running.take().expect("it runs");
                 let access = if open.writes.is_empty() { Access::Reads } else { Access::Writes };
                 let reply = Answer { seen, has_failed: false };
-                self.told.push(Told::Ran(id, sequence, Some(Ran { reply, access, has_failed: false })));
+                self.told.push(Told::Ran(
+                    id,
+                    sequence,
+                    Some(Ran { reply, access, has_failed: false, is_passing: false }),
+                ));
                 return true;
             };
             let only_reads = running.ops.iter().all(|op| matches!(op, Op::Read(_)));

@@ -159,7 +159,7 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
         vote: None,
     };
     assert_eq!(of.hears(COORDINATOR, Body::Act(act), 0), ["begin", "run"]);
-    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false };
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false, is_passing: false };
     of.0.ran(ID, 0, Some(ran), Duration::ZERO);
     of.effects();
     let other = Sender::Partition(OTHER, Opening(3));
@@ -188,7 +188,7 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
     of.0.ran(
         ID,
         0,
-        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false }),
         Duration::ZERO,
     );
     let verdict = Verdict::Commit(Answer::default());
@@ -347,7 +347,7 @@ fn a_branch_whose_last_action_has_failed_does_not_vote() {
             vote: Some(branches()),
         };
         of.hears(COORDINATOR, Body::Act(act), 0);
-        let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed };
+        let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed, is_passing: false };
         of.0.ran(ID, 0, Some(ran), Duration::ZERO);
         let effects = of.effects();
         assert_eq!(effects.len(), 1);
@@ -376,7 +376,7 @@ fn a_branch_that_has_written_is_not_confirmed() {
     of.0.ran(
         ID,
         0,
-        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false }),
         Duration::ZERO,
     );
     of.effects();
@@ -401,7 +401,7 @@ fn a_request_is_answered_from_its_row_at_the_level_that_it_is_sent_again_at() {
     let request = Request { session: 9, number: 1, issued: Duration::ZERO };
     let mut of = Of::open(DECIDING, 3, &[]);
     assert_eq!(calls(&mut of, 1, numbered(request, Level::Memory), Duration::ZERO), ["begin", "run"]);
-    let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed: false };
+    let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false };
     of.0.ran(ID, 0, Some(ran), Duration::ZERO);
     of.0.reserved(ID, true, Duration::ZERO);
     of.effects();
@@ -479,4 +479,19 @@ fn requests_of_clocks_that_are_far_ahead_do_not_run() {
         assert_eq!(calls(&mut of, number, issued(now + ahead), now), ["Outcome(TooOld)"]);
     }
     assert_eq!(calls(&mut of, 3, issued(now + CLOCK_MARGIN), now), ["begin", "run"]);
+}
+
+#[test]
+fn a_reply_that_passes_is_no_answer_for_good() {
+    let request = Request { session: 9, number: 1, issued: Duration::ZERO };
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let call = || numbered(request, Level::Memory);
+    assert_eq!(calls(&mut of, 1, call(), Duration::ZERO), ["begin", "run"]);
+    // Another sending waits for it.
+    assert_eq!(calls(&mut of, 2, call(), Duration::ZERO), [""; 0]);
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: true, is_passing: true };
+    of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+    let effects = of.effects();
+    assert_eq!(effects[..3], ["abort, 0 rows", "begin", "run"]);
+    assert!(effects.len() == 4 && effects[3].starts_with("Outcome(Answered"), "{effects:?}");
 }
