@@ -120,10 +120,19 @@ pub fn procedures(node: usize) -> Procedures {
         soon("what is held may go on", || LETS_GO.load(Ordering::SeqCst));
         Ok(balance)
     })]);
+    // It ends when it is cancelled.
+    let endless = Procedure::new("endless").phase([ProcedureAction::writes(|tx, input| {
+        let [account] = numbers(input.arguments)?;
+        add(tx, account, 1)?;
+        loop {
+            tx.check()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    })]);
     let first_only = (node == 0).then(|| renewed(2));
     [waits, balance, transfer, follow, both, wrong, panics, large]
         .into_iter()
-        .chain([pair, pair_turned, wordy, early, renewed(1), held])
+        .chain([pair, pair_turned, wordy, early, renewed(1), held, endless])
         .chain(first_only)
         .fold(Procedures::new().with(deposit), Procedures::with)
 }
@@ -378,6 +387,29 @@ fn a_number_runs_once_whatever_the_version() {
         }
     }
     assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS) + 2 * 2);
+    nothing_is_left(&cluster, 2);
+}
+
+/// A try that does not end is cancelled once its call is no longer tried.
+#[test]
+fn a_call_is_not_waited_for_without_end() {
+    let cluster = Cluster::new("calls-endless", 2, 4, 1);
+    ready(&cluster, 4, 1);
+    bank(&cluster);
+    let (here, there) = accounts_on(&cluster, 0, 1);
+    let number = CallNumbers::new().next_number();
+    let (sender, ended) = std::sync::mpsc::channel();
+    for endless in [one("endless", there, &[]), one("endless", here, &[]).numbered(number)] {
+        let (transactions, sender) = (cluster.node(0).transactions().clone(), sender.clone());
+        std::thread::spawn(move || {
+            let _ = sender.send(transactions.call(&endless.patience(Duration::from_millis(10))));
+        });
+    }
+    for _ in 0..2 {
+        let answer = ended.recv_timeout(crate::cluster::PATIENCE).expect("the call ends");
+        assert!(matches!(answer, Err(CallError::Aborted(_))), "{answer:?}");
+    }
+    assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS));
     nothing_is_left(&cluster, 2);
 }
 

@@ -42,6 +42,9 @@ const PROTOCOL_PACE: u32 = 8;
 /// How often other nodes are told what runs and what is served here.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
+/// Messages to a node that take room of a class.
+type Waiting = BTreeMap<(NodeId, LinkClass), VecDeque<Message<SqlWork>>>;
+
 /// All transactions of a node: those that it coordinates, and the partitions that it serves.
 pub struct Transactions {
     me: NodeId,
@@ -57,7 +60,7 @@ pub struct Transactions {
     counters: Counters,
     procedures: Procedures,
     /// What had no room, in the order in which it goes: votes and decisions do not wait for replies.
-    waiting: Mutex<BTreeMap<(NodeId, LinkClass), VecDeque<Message<SqlWork>>>>,
+    waiting: Mutex<Waiting>,
     /// What goes with the next message to its node.
     riders: Mutex<BTreeMap<NodeId, Vec<Message<SqlWork>>>>,
     /// The catalog that was given last.

@@ -161,8 +161,9 @@ mod tests {
         let db = Database::open_with(&directory, options).unwrap();
         make_table(&db).unwrap();
         let table = db.table(TABLE).unwrap();
-        let change =
-            |change: RowChange<SqlWork>| db.transact(|tx| apply(tx, &table, &[change.clone()])).unwrap();
+        let change = |change: RowChange<SqlWork>| {
+            db.transact(|tx| apply(tx, &table, std::slice::from_ref(&change))).unwrap()
+        };
         let answer = |number| {
             let request = Request { session: 7, number, issued: Duration::from_secs(number) };
             RowChange::Answer(request, Answer::Called(Ok(vec![b"done".to_vec()])))
