@@ -15,7 +15,8 @@ use crate::protocol::transactions::{Access, Level, Locking};
 const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(50);
 /// The most bytes of outputs that are kept in a row, which has at most 32 KiB.
 const KEPT_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of arguments, and of outputs. A message between nodes has at most 4 MiB: there is room for both in it.
+/// The most bytes of arguments, and of outputs. A message between nodes has at most 4 MiB: there is room for both in
+/// it.
 pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 const OUTPUT_BYTES_MAX: usize = 2 << 20;
 
@@ -191,8 +192,8 @@ pub fn is_of_the_moment(error: &Error) -> bool {
     ) || tells_why(error)
 }
 
-/// Whether such an error may stay for long, so that the program is told of it if no try ends otherwise: a limit that has
-/// been reached, or definitions and data that are not as the body expects.
+/// Whether such an error may stay for long, so that the program is told of it if no try ends otherwise: a limit that
+/// has been reached, or definitions and data that are not as the body expects.
 fn tells_why(error: &Error) -> bool {
     matches!(
         error,

@@ -32,8 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// What ends tries, as far as partitions do not say more.
 const OFTEN: &str = "a deadlock, a lock time-out or a change of a primary";
 
-/// So much longer than a call is tried, a try that runs is waited for. Then it is cancelled, and its end is waited for as
-/// long again.
+/// So much longer than a call is tried, a try that runs is waited for. Then it is cancelled, and its end is waited for
+/// as long again.
 const GRACE: Duration = Duration::from_secs(10);
 /// Nothing waits longer.
 const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -336,8 +336,8 @@ impl Transactions {
         tried
     }
 
-    /// The deciding partition. With a number it is that of the first key: a function of the call, whatever the version of
-    /// the procedure. Otherwise one that costs no message, if there is one that writes.
+    /// The deciding partition. With a number it is that of the first key: a function of the call, whatever the version
+    /// of the procedure. Otherwise one that costs no message, if there is one that writes.
     fn deciding(
         &self,
         trying: &Trying<'_>,

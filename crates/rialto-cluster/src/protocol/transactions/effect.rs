@@ -63,8 +63,8 @@ pub enum Effect<W: Work> {
         /// The level.
         level: Level,
     },
-    /// Wait until the log is durable at the level up to its end as it is now, then [`Step::Answer`]. The transaction has
-    /// no branch.
+    /// Wait until the log is durable at the level up to its end as it is now, then [`Step::Answer`]. The transaction
+    /// has no branch.
     AwaitAnswer {
         /// The transaction.
         transaction: TransactionId,

@@ -53,8 +53,8 @@ pub struct Ran<W: Work> {
     pub access: Access,
     /// Whether it has failed, and its transaction is not to commit: then the branch does not vote, though it was asked to.
     pub has_failed: bool,
-    /// Whether the same request may have another reply if it runs again: then the reply of a whole transaction ends it, and
-    /// no row keeps it.
+    /// Whether the same request may have another reply if it runs again: then the reply of a whole transaction ends it,
+    /// and no row keeps it.
     pub is_passing: bool,
 }
 
@@ -532,8 +532,8 @@ impl<W: Work> Participant<W> {
         self.answer(id, Body::Outcome(outcome));
     }
 
-    /// Answers a request from its row, once the row is durable at the level that it is asked for at now. The request may
-    /// have been answered at a lower one.
+    /// Answers a request from its row, once the row is durable at the level that it is asked for at now. The request
+    /// may have been answered at a lower one.
     fn answer_at(&mut self, level: Level, id: TransactionId, reply: W::Reply) {
         if fault_injection::is_on("rows-answer-below-their-level") {
             return self.answer(id, Body::Outcome(Outcome::Answered(reply)));
