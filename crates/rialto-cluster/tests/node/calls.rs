@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rialto::row::Value;
 use rialto::{Error, Transaction};
+use rialto_cluster::control::Access;
 use rialto_cluster::node::{
     ActionInput, Call, CallError, CallLevel, CallNumbers, Node, Outputs, Procedure, ProcedureAction,
     Procedures, TransactionCounts, Transactions,
@@ -18,8 +19,8 @@ use crate::sql::{ready, run, session};
 const ACCOUNTS: i32 = 40;
 const FIRST_BALANCE: i64 = 100;
 
-/// The procedures that the nodes of these tests have.
-pub fn procedures() -> Procedures {
+/// The procedures that a node of these tests has: the first one has one that the others do not have.
+pub fn procedures(node: usize) -> Procedures {
     let deposit = Procedure::new("deposit").phase([ProcedureAction::writes(|tx, input| {
         let [account, amount] = numbers(input.arguments)?;
         add(tx, account, amount)
@@ -81,14 +82,68 @@ pub fn procedures() -> Procedures {
         }
         Ok(balance)
     })]);
+    let increment = |nth: usize| {
+        ProcedureAction::writes(move |tx: &mut Transaction<'_>, input: &ActionInput<'_>| {
+            let accounts: [i64; 2] = numbers(input.arguments)?;
+            add(tx, accounts[nth], 1)
+        })
+        .by_key(nth)
+    };
+    // The same actions in another order.
+    let pair = Procedure::new("pair").phase([increment(0), increment(1)]);
+    let pair_turned = Procedure::new("pair").with_version(2).phase([increment(1), increment(0)]);
+    let wordy = Procedure::new("wordy").phase([ProcedureAction::writes(|tx, input| {
+        let [account] = numbers(input.arguments)?;
+        add(tx, account, 1)?;
+        Err(Error::aborted("ä".repeat(100_000)))
+    })]);
+    // Its table is made later.
+    let early = |nth: usize| {
+        ProcedureAction::writes(move |tx: &mut Transaction<'_>, input: &ActionInput<'_>| {
+            let accounts: [i64; 2] = numbers(input.arguments)?;
+            tx.table("later")?;
+            add(tx, accounts[nth], 1)
+        })
+        .by_key(nth)
+    };
+    let early = Procedure::new("early").phase([early(0), early(1)]);
+    let renewed = |version: u32| {
+        Procedure::new("renewed").with_version(version).phase([ProcedureAction::writes(|tx, input| {
+            let [account] = numbers(input.arguments)?;
+            add(tx, account, 1)
+        })])
+    };
+    let held = Procedure::new("held").phase([ProcedureAction::writes(|tx, input| {
+        let [account] = numbers(input.arguments)?;
+        let balance = add(tx, account, 1)?;
+        IS_HELD.store(true, Ordering::SeqCst);
+        soon("what is held may go on", || LETS_GO.load(Ordering::SeqCst));
+        Ok(balance)
+    })]);
+    // It ends when it is cancelled.
+    let endless = Procedure::new("endless").phase([ProcedureAction::writes(|tx, input| {
+        let [account] = numbers(input.arguments)?;
+        add(tx, account, 1)?;
+        loop {
+            tx.check()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    })]);
+    let first_only = (node == 0).then(|| renewed(2));
     [waits, balance, transfer, follow, both, wrong, panics, large]
         .into_iter()
+        .chain([pair, pair_turned, wordy, early, renewed(1), held, endless])
+        .chain(first_only)
         .fold(Procedures::new().with(deposit), Procedures::with)
 }
 
 /// Runs of the procedure `waits`, and whether the first one may go on.
 static RUNS: AtomicI64 = AtomicI64::new(0);
 static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether the procedure `held` runs, and whether it may go on.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+static LETS_GO: AtomicBool = AtomicBool::new(false);
 
 fn numbers<const N: usize>(bytes: &[u8]) -> rialto::Result<[i64; N]> {
     let wrong = || Error::aborted("wrong arguments");
@@ -256,9 +311,126 @@ fn calls_that_fail_leave_nothing() {
     let long = Call::new("deposit", long).key([Value::Int4(there)]);
     assert_eq!(call(node, &long), Err(CallError::TooLong));
     assert_eq!(call(node, &one("large", there, &[5 << 20])), Err(CallError::TooLong));
+    // Also where nothing goes between nodes: its partition may be elsewhere the next time.
+    let mut long = bytes(&[i64::from(here), 1]);
+    long.resize(2 << 20, 0);
+    let long = Call::new("deposit", long).key([Value::Int4(here)]);
+    assert_eq!(call(node, &long), Err(CallError::TooLong));
     // Of the calls of `large` two had outputs that are short enough.
     assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS) + 2);
     nothing_is_left(&cluster, 2);
+}
+
+/// Of a body's very long words the beginning is kept.
+#[test]
+fn a_call_that_fails_with_many_words_is_answered() {
+    let cluster = Cluster::new("calls-words", 2, 4, 1);
+    ready(&cluster, 4, 1);
+    bank(&cluster);
+    let (here, there) = accounts_on(&cluster, 0, 1);
+    let mut numbers = CallNumbers::new();
+    for account in [here, there] {
+        let plain = one("wordy", account, &[]);
+        for wordy in [plain.clone(), plain.numbered(numbers.next_number())] {
+            // No time is too long to be waited for.
+            let failed = cluster.node(0).transactions().call(&wordy.patience(Duration::MAX));
+            assert!(matches!(&failed, Err(CallError::Failed(why)) if why.ends_with("ä…")), "{failed:?}");
+        }
+    }
+    assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS));
+}
+
+/// What may pass is no answer for good: a version that a node does not have yet, a table that is made later.
+#[test]
+fn a_number_is_not_answered_with_what_passes() {
+    let cluster = Cluster::new("calls-pass", 2, 4, 2);
+    ready(&cluster, 4, 2);
+    bank(&cluster);
+    let node = cluster.node(0);
+    let (here, there) = accounts_on(&cluster, 0, 1);
+    let mut numbers = CallNumbers::new();
+    let renewed = one("renewed", there, &[]).numbered(numbers.next_number());
+    let missing = CallError::NotInstalled { procedure: "renewed".to_owned(), version: Some(2) };
+    assert_eq!(call(node, &renewed), Err(missing));
+    // An earlier sending may have run.
+    assert_eq!(call(node, &renewed.clone().again()), Err(CallError::Unknown));
+    let none = one("renewed", there, &[]).version(9).numbered(numbers.next_number());
+    assert_eq!(call(node, &none.again()), Err(CallError::Unknown));
+    assert_eq!(call(node, &renewed.clone().version(1)), Ok(vec![FIRST_BALANCE + 1]));
+    assert_eq!(call(node, &renewed.again()), Ok(vec![FIRST_BALANCE + 1]), "it has its answer now");
+    // In one partition, here and elsewhere, and over two.
+    let pairs = [(here, here), (there, there), (here, there), (there, here)];
+    let early = pairs.map(|pair| two("early", pair, &[]).numbered(numbers.next_number()));
+    for early in &early {
+        let plain = node.transactions().call(&early.clone().patience(Duration::from_millis(300)));
+        assert!(matches!(&plain, Err(CallError::Aborted(why)) if why.contains("later")), "{plain:?}");
+    }
+    run(&mut session(&cluster, 0), "CREATE TABLE later (id int PRIMARY KEY)");
+    early.iter().for_each(|early| drop(call(node, early).unwrap()));
+    assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS) + 1 + 2 * 4);
+    nothing_is_left(&cluster, 2);
+}
+
+/// Versions of a procedure may name its keys in another order: the answer lies in the partition of the first one.
+#[test]
+fn a_number_runs_once_whatever_the_version() {
+    let cluster = Cluster::new("calls-versions", 2, 4, 1);
+    ready(&cluster, 4, 1);
+    bank(&cluster);
+    let (here, there) = accounts_on(&cluster, 0, 1);
+    let mut numbers = CallNumbers::new();
+    for pair in [(here, there), (there, here)] {
+        let pair = two("pair", pair, &[]).numbered(numbers.next_number());
+        let answer = call(cluster.node(0), &pair.clone().version(1)).unwrap();
+        for node in 0..2 {
+            assert_eq!(call(cluster.node(node), &pair.clone().version(2).again()), Ok(answer.clone()));
+        }
+    }
+    assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS) + 2 * 2);
+    nothing_is_left(&cluster, 2);
+}
+
+/// A try that does not end is cancelled once its call is no longer tried.
+#[test]
+fn a_call_is_not_waited_for_without_end() {
+    let cluster = Cluster::new("calls-endless", 2, 4, 1);
+    ready(&cluster, 4, 1);
+    bank(&cluster);
+    let (here, there) = accounts_on(&cluster, 0, 1);
+    let number = CallNumbers::new().next_number();
+    let (sender, ended) = std::sync::mpsc::channel();
+    for endless in [one("endless", there, &[]), one("endless", here, &[]).numbered(number)] {
+        let (transactions, sender) = (cluster.node(0).transactions().clone(), sender.clone());
+        std::thread::spawn(move || {
+            let _ = sender.send(transactions.call(&endless.patience(Duration::from_millis(10))));
+        });
+    }
+    for _ in 0..2 {
+        let answer = ended.recv_timeout(crate::cluster::PATIENCE).expect("the call ends");
+        assert!(matches!(answer, Err(CallError::Aborted(_))), "{answer:?}");
+    }
+    assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS));
+    nothing_is_left(&cluster, 2);
+}
+
+/// A primary that has lost its standbys answers no call at level 2, though it has committed it.
+#[test]
+fn a_call_is_not_answered_below_its_level() {
+    let mut cluster = Cluster::new("calls-level", 3, 1, 3);
+    ready(&cluster, 1, 3);
+    bank(&cluster);
+    let primary = cluster.primary(0);
+    let transactions = cluster.node(primary).transactions().clone();
+    let calling = std::thread::spawn(move || {
+        transactions.call(&one("held", 1, &[]).patience(Duration::from_millis(100)))
+    });
+    soon("the call runs", || IS_HELD.load(Ordering::SeqCst));
+    // Without the control store nothing says that the standbys are not needed.
+    cluster.clients[primary].set_access(Access::Away);
+    (0..3).filter(|node| *node != primary).for_each(|node| cluster.stop(node));
+    LETS_GO.store(true, Ordering::SeqCst);
+    assert_eq!(calling.join().unwrap(), Err(CallError::Unknown));
+    cluster.clients[primary].set_access(Access::Reached);
 }
 
 /// What a call costs, counted: messages by the connections, the rest by the nodes.
@@ -444,7 +616,9 @@ fn numbered_client(transactions: &Transactions, seed: u64, deposited: &Deposited
                     break;
                 }
                 Err(CallError::Failed(_)) => break,
-                Err(CallError::Aborted | CallError::Unknown | CallError::NoPrimary(_)) => call = call.again(),
+                Err(CallError::Aborted(_) | CallError::Unknown | CallError::NoPrimary(_)) => {
+                    call = call.again()
+                }
                 Err(error) => panic!("{error}"),
             }
         }

@@ -45,6 +45,8 @@ impl Drop for Directory {
 /// Nodes in this process, by number; those that are down are missing.
 pub struct Cluster {
     pub store: MemoryStore,
+    /// Each node's client of the store.
+    pub clients: Vec<Arc<MemoryStore>>,
     pub nodes: Vec<Option<Node>>,
     pub replication: ReplicationOptions,
     /// That of the nodes that are started from now on.
@@ -116,7 +118,8 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster = Cluster { store, nodes, replication, repair_after: None, directory };
+        let clients = nodes.iter().map(|_| Arc::new(store.another_client())).collect();
+        let mut cluster = Cluster { store, clients, nodes, replication, repair_after: None, directory };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }
@@ -133,10 +136,10 @@ impl Cluster {
             repair_after: self.repair_after,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
-            procedures: crate::calls::procedures(),
+            procedures: crate::calls::procedures(node),
         };
-        let store = Arc::new(self.store.another_client());
-        self.nodes[node] = Some(Node::open(options, store).unwrap());
+        self.clients[node] = Arc::new(self.store.another_client());
+        self.nodes[node] = Some(Node::open(options, self.clients[node].clone()).unwrap());
     }
 
     /// Adds a node, which does not run yet. Gives its number.
@@ -150,6 +153,7 @@ impl Cluster {
         let again = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
         assert!(matches!(again, Joined::Before(_)), "{again:?}");
         self.nodes.push(None);
+        self.clients.push(Arc::new(self.store.another_client()));
         number
     }
 

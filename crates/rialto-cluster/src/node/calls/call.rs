@@ -99,7 +99,8 @@ impl Call {
     }
 
     /// The same call, which is tried for this long (20 seconds otherwise): while a partition has no primary, after a
-    /// deadlock, and with a number also while its outcome is not known. A try that runs is waited for longer.
+    /// deadlock, and with a number also while its outcome is not known. A try that runs is waited for 10 seconds
+    /// longer; then it is cancelled.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Call {
         self.patience = patience;

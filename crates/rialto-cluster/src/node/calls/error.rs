@@ -27,15 +27,16 @@ pub enum CallError {
     Failed(String),
     /// A partition had no primary for as long as the call was tried.
     NoPrimary(PartitionId),
-    /// Each try was ended: by deadlocks, by waits for locks that took too long, or by changes of primaries.
-    Aborted,
+    /// Each try was ended, the last one for this reason: by deadlocks, by waits for locks that took too long, by
+    /// changes of primaries, by a limit, or since a table was not there.
+    Aborted(String),
     /// Whether the call has had its effects is not known. One that has a number may be sent again.
     Unknown,
-    /// A later call of its session was answered, or it was numbered more than 24 hours ago: it did not run now. Whether
-    /// it has run before is not known any more.
+    /// A later call of its session was answered, or it was numbered more than 24 hours ago, or by a clock that is more
+    /// than an hour ahead: it did not run now. Whether it has run before is not known any more.
     TooOld,
-    /// The arguments are too long for a message between nodes, 4 MiB, or the outputs are: they have at most 2 MiB, and
-    /// with a number 16 KiB.
+    /// The arguments are too long, they have at most 1 MiB, or the outputs are: they have at most 2 MiB, and with a
+    /// number 16 KiB.
     TooLong,
 }
 
@@ -64,21 +65,20 @@ impl fmt::Display for CallError {
                 f,
                 "{partition} is not served by any node; try again later, and see `rialto cluster status`"
             ),
-            CallError::Aborted => f.write_str(
-                "the call has no effect: each try was ended by a deadlock, a lock time-out or a change of a primary; \
-                 call again",
-            ),
+            CallError::Aborted(why) => {
+                write!(f, "the call has no effect: each try was ended, the last one by {why}; call again")
+            }
             CallError::Unknown => f.write_str(
                 "whether the call has had its effects is not known, since a primary has gone; send it again if it has \
                  a number, else look for its effects first",
             ),
             CallError::TooOld => f.write_str(
                 "the call's number is too old: a later call of its session was answered, or it is of more than 24 hours \
-                 ago; look for its effects",
+                 ago, or of a clock that is more than an hour ahead; look for its effects",
             ),
             CallError::TooLong => f.write_str(
-                "the arguments or the outputs are too long: a message between nodes has at most 4 MiB, the outputs of a \
-                 call have at most 2 MiB, and those of a call with a number 16 KiB",
+                "the arguments or the outputs are too long: the arguments of a call have at most 1 MiB, its outputs \
+                 2 MiB, and those of a call with a number 16 KiB",
             ),
         }
     }

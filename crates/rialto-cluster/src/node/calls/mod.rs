@@ -24,4 +24,4 @@ pub use error::CallError;
 pub use numbers::CallNumbers;
 pub(super) use numbers::time_of_day;
 pub use procedure::{ActionInput, Outputs, Procedure, ProcedureAction, Procedures};
-pub(super) use work::{CallAction, Failure, Part};
+pub(super) use work::{CallAction, Failure, Part, words_of};

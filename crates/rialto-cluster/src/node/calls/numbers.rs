@@ -9,7 +9,7 @@ use crate::protocol::transactions::Request;
 ///
 /// A call with a number is answered from a row that was written with its effects, if it is sent again: after a lost
 /// answer, from another node, after a failover. Each sending carries the same number, keys and arguments. The partition
-/// of the procedure's first action keeps, for each client, the answer of the last numbered call that was sent to it,
+/// of the call's first key keeps, for each client, the answer of the last numbered call that was sent to it,
 /// for 25 hours. So a client has one numbered call outstanding at a time; a program that has more of them has a client
 /// for each.
 ///

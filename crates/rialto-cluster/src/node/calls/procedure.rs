@@ -187,7 +187,9 @@ impl Procedures {
     /// call that one of them begins with an older version runs on all of them.
     ///
     /// # Panics
-    /// If this version of the name is there, or the procedure has no action, or more than 65,535 in a phase.
+    /// If this version of the name is there, or the procedure has no action, or more than 65,535 in a phase; or if no
+    /// action of its first phase is by the first key, whose partition keeps the answers of calls with numbers, whatever
+    /// their version.
     #[must_use]
     pub fn with(mut self, procedure: Procedure) -> Procedures {
         let (name, version) = (procedure.name.clone(), procedure.version);
@@ -195,6 +197,8 @@ impl Procedures {
         assert!(!procedure.phases.is_empty(), "procedure {name} has no phase");
         let is_small = procedure.phases.iter().all(|phase| u16::try_from(phase.len()).is_ok());
         assert!(is_small && u16::try_from(procedure.phases.len()).is_ok(), "procedure {name} is too large");
+        let is_by_first = procedure.phases[0].iter().any(|action| action.key == 0);
+        assert!(is_by_first, "procedure {name}: no action of its first phase is by the first key");
         let versions = self.all.entry(name.clone()).or_default();
         let before = versions.insert(version, Arc::new(procedure));
         assert!(before.is_none(), "procedure {name} has version {version} twice");

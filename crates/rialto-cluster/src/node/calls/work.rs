@@ -54,4 +54,29 @@ pub enum Failure {
     Failed(String),
     /// The outputs are too long.
     TooLong,
+    /// For this reason, which may pass: a limit, or a table that is not there yet. It is tried again.
+    Passing(String),
+}
+
+/// The most bytes of a failure's words: they may be kept in a row, as outputs are.
+const WORDS_BYTES_MAX: usize = 1 << 10;
+
+impl Failure {
+    /// Whether the same call may end otherwise if it is sent again. Then it is no answer that is kept.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Failure::NotInstalled | Failure::Passing(_) => true,
+            Failure::Failed(_) | Failure::TooLong => false,
+        }
+    }
+}
+
+/// The words of an error; of very long ones the beginning.
+pub fn words_of(error: &rialto::Error) -> String {
+    let mut words = error.to_string();
+    if words.len() > WORDS_BYTES_MAX {
+        words.truncate((0..=WORDS_BYTES_MAX).rev().find(|at| words.is_char_boundary(*at)).unwrap_or(0));
+        words.push('…');
+    }
+    words
 }

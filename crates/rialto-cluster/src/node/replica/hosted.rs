@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rialto::fault_injection;
@@ -401,6 +401,19 @@ impl Lead {
     /// # Errors
     /// [`NotServing`]: it must not be answered.
     pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
+        self.answer_until(None, place, level)
+    }
+
+    /// As [`Lead::answer`], until this time.
+    ///
+    /// # Errors
+    /// [`NotServing`]: it must not be answered, or cannot be by then.
+    pub(in crate::node) fn answer_until(
+        &self,
+        until: Option<Instant>,
+        place: Lsn,
+        level: Level,
+    ) -> Result<(), NotServing> {
         let mut has_synced = false;
         let mut state = self.shared.state.lock();
         loop {
@@ -429,6 +442,9 @@ impl Lead {
                     state = self.shared.state.lock();
                     continue;
                 }
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
             }
             self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
         }

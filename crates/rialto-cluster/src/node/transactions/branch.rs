@@ -165,7 +165,8 @@ impl Branch {
                     _ => Some(Lsn::ZERO),
                 };
                 let is_durable = place.is_some_and(|place| self.is_durable(place, level));
-                let ran = Ran { reply: Answer::Nothing, access: Access::Reads, has_failed: false };
+                let (reply, access) = (Answer::Nothing, Access::Reads);
+                let ran = Ran { reply, access, has_failed: false, is_passing: false };
                 self.served.ran(self.id, sequence, is_durable.then_some(ran));
                 body
             }
@@ -254,7 +255,8 @@ impl Branch {
 
     pub fn ran_with(&self, sequence: u32, reply: Answer, access: Access) {
         let has_failed = matches!(reply, Answer::Called(Err(_)));
-        self.served.ran(self.id, sequence, Some(Ran { reply, access, has_failed }));
+        let is_passing = matches!(&reply, Answer::Called(Err(failure)) if failure.is_passing());
+        self.served.ran(self.id, sequence, Some(Ran { reply, access, has_failed, is_passing }));
     }
 
     /// What a client may be told of before the transaction ends is durable at the level before it leaves the node. False if

@@ -7,7 +7,7 @@ use rialto::{Database, Durability, Error, Result, Retries, Transaction, TxOption
 
 use super::branch::{Body, Branch};
 use super::work::Answer;
-use crate::node::calls::{ActionInput, CallAction, Failure, Outputs, Part, Procedure};
+use crate::node::calls::{ActionInput, CallAction, Failure, Outputs, Part, Procedure, words_of};
 use crate::protocol::transactions::{Access, Level, Locking};
 
 /// The longest wait for a lock of a call over several partitions: two of them may wait for each other, and no partition
@@ -15,7 +15,9 @@ use crate::protocol::transactions::{Access, Level, Locking};
 const LOCK_WAIT_OVER_PARTITIONS: Duration = Duration::from_millis(50);
 /// The most bytes of outputs that are kept in a row, which has at most 32 KiB.
 const KEPT_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of outputs: a message between nodes has at most 4 MiB.
+/// The most bytes of arguments, and of outputs. A message between nodes has at most 4 MiB: there is room for both in
+/// it.
+pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 const OUTPUT_BYTES_MAX: usize = 2 << 20;
 
 impl Branch {
@@ -56,7 +58,7 @@ impl Branch {
                 self.ran_with(sequence, Answer::Called(Ok(outputs)), access);
                 body
             }
-            Err(error) if is_of_the_moment(&error) => {
+            Err(error) if is_of_the_moment(&error) && !tells_why(&error) => {
                 end(&mut body);
                 // Its coordinator runs the call again.
                 self.served.ran(self.id, sequence, None);
@@ -66,7 +68,11 @@ impl Branch {
                 if self.locking == Locking::AsAlone {
                     end(&mut body);
                 }
-                self.failed(sequence, Failure::Failed(error.to_string()), level, body)
+                let failure = match is_of_the_moment(&error) {
+                    true => Failure::Passing(words_of(&error)),
+                    false => Failure::Failed(words_of(&error)),
+                };
+                self.failed(sequence, failure, level, body)
             }
         }
     }
@@ -175,16 +181,36 @@ pub fn is_of_the_moment(error: &Error) -> bool {
             | Error::Timeout { .. }
             | Error::TableChanged { .. }
             | Error::PreparedBusy { .. }
+            | Error::Following
+            | Error::LoadFileMissing { .. }
+            | Error::LogTrimmed { .. }
+            | Error::LogDiverged { .. }
+            | Error::OutcomeUnknown { .. }
+            | Error::Stopped { .. }
+            | Error::Io { .. }
+            | Error::Closed
+    ) || tells_why(error)
+}
+
+/// Whether such an error may stay for long, so that the program is told of it if no try ends otherwise: a limit that
+/// has been reached, or definitions and data that are not as the body expects.
+fn tells_why(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::ForeignHandle { .. }
+            | Error::NoSuchTable { .. }
+            | Error::WriteSetTooLarge { .. }
             | Error::MemoryLimit { .. }
+            | Error::NumbersUsedUp { .. }
+            | Error::TooManyLocks { .. }
             | Error::LockMemory { .. }
             | Error::CacheFull { .. }
             | Error::TooManyTransactions { .. }
+            | Error::TooManyPackets { .. }
+            | Error::LogTooSmall { .. }
             | Error::LogFull { .. }
-            | Error::Following
-            | Error::Stopped { .. }
-            | Error::Io { .. }
             | Error::DiskFull { .. }
-            | Error::Closed
+            | Error::Corrupt { .. }
     )
 }
 

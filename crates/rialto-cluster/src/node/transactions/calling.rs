@@ -8,16 +8,16 @@ use rialto::{Error, TxOptions};
 use rialto_sql::partitions::partition_of;
 
 use super::branch::has_no_effect;
-use super::called::{is_of_the_moment, is_too_long, options};
+use super::called::{ARGUMENT_BYTES_MAX, is_of_the_moment, is_too_long, options};
 use super::cluster::Transactions;
-use super::coordinators::{Coordinated, Ended};
+use super::coordinators::{Cancelled, Coordinated, Ended};
 use super::counts::Counters;
 use super::directory::Serves;
 use super::over::Over;
 use super::served::ServedPartition;
 use super::work::{Action as AnyAction, Answer, SqlWork, of_replica};
 use crate::net::SendError;
-use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure};
+use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure, words_of};
 use crate::node::random::random_number;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
@@ -29,12 +29,23 @@ use crate::protocol::transactions::{
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
+/// What ends tries, as far as partitions do not say more.
+const OFTEN: &str = "a deadlock, a lock time-out or a change of a primary";
+
+/// So much longer than a call is tried, a try that runs is waited for. Then it is cancelled, and its end is waited for
+/// as long again.
+const GRACE: Duration = Duration::from_secs(10);
+/// Nothing waits longer.
+const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// How one try of a call has ended.
 pub enum Tried {
     /// For good.
     Done(Result<Outputs, CallError>),
     /// Without an effect: it may be tried again. With the opening of the partition that did not open it.
     NoEffect(Option<Opening>),
+    /// Without an effect, for a reason that may pass: it may be tried again.
+    Passing(String),
     /// It has committed, and its coordinator has its outputs.
     Committed,
     /// Its outcome is not known.
@@ -51,6 +62,8 @@ pub struct Trying<'c> {
     /// A try of it may have had effects, or may run still.
     is_again: bool,
     newer_than: Option<Opening>,
+    /// Why a try has had no effect, as far as it is known.
+    why: Option<String>,
 }
 
 impl Trying<'_> {
@@ -85,22 +98,29 @@ impl Trying<'_> {
     fn told(&self, answer: Answer) -> Tried {
         match answer {
             Answer::Called(Ok(outputs)) => Tried::Done(Ok(outputs)),
-            Answer::Called(Err(failure)) => Tried::Done(Err(self.error(failure))),
+            Answer::Called(Err(failure)) => self.failed(failure),
             Answer::Nothing => Tried::Committed,
             // It is none of a call.
             Answer::Reply(_) | Answer::TooLarge => Tried::Unknown,
         }
     }
 
-    pub fn error(&self, failure: Failure) -> CallError {
+    /// A partition has told this.
+    pub fn failed(&self, failure: Failure) -> Tried {
         match failure {
-            Failure::NotInstalled => CallError::NotInstalled {
+            Failure::NotInstalled => self.refused(CallError::NotInstalled {
                 procedure: self.procedure.name().to_string(),
                 version: Some(self.procedure.version()),
-            },
-            Failure::Failed(why) => CallError::Failed(why),
-            Failure::TooLong => CallError::TooLong,
+            }),
+            Failure::Failed(why) => Tried::Done(Err(CallError::Failed(why))),
+            Failure::TooLong => Tried::Done(Err(CallError::TooLong)),
+            Failure::Passing(why) => Tried::Passing(why),
         }
+    }
+
+    /// This try has not run. An earlier sending may have, and does not tell.
+    pub fn refused(&self, error: CallError) -> Tried {
+        Tried::Done(Err(if self.is_again { CallError::Unknown } else { error }))
     }
 }
 
@@ -123,10 +143,14 @@ impl Transactions {
         let mut pause = PAUSE;
         loop {
             let partitions: Vec<PartitionId> = accesses.keys().copied().collect();
-            let tried = match &partitions[..] {
+            let mut tried = match &partitions[..] {
                 [partition] => self.try_whole(&trying, *partition),
                 _ => self.try_over(&trying, &accesses),
             };
+            if let Tried::Passing(why) = tried {
+                trying.why = Some(why);
+                tried = Tried::NoEffect(None);
+            }
             match tried {
                 Tried::Done(answer) => {
                     if answer.is_ok() {
@@ -141,11 +165,12 @@ impl Transactions {
                     if Instant::now() >= trying.until || self.is_closed() {
                         // Of a number that was sent before, only a try that is answered tells.
                         let is_known = call.request.is_none() || !(call.is_again || trying.is_again);
-                        return Err(if is_known { CallError::Aborted } else { CallError::Unknown });
+                        let why = trying.why.take().unwrap_or_else(|| OFTEN.to_owned());
+                        return Err(if is_known { CallError::Aborted(why) } else { CallError::Unknown });
                     }
                 }
                 // No partition answers so: its outputs are lost.
-                Tried::Committed => return Err(CallError::Unknown),
+                Tried::Committed | Tried::Passing(_) => return Err(CallError::Unknown),
                 Tried::Unknown => {
                     let may_try = call.request.is_some() || trying.procedure.access() == Access::Reads;
                     if !may_try || Instant::now() >= trying.until || self.is_closed() {
@@ -162,8 +187,16 @@ impl Transactions {
     }
 
     fn prepare<'c>(&self, call: &'c Call) -> Result<Trying<'c>, CallError> {
+        if call.arguments.len() > ARGUMENT_BYTES_MAX {
+            return Err(CallError::TooLong);
+        }
+        let is_again = call.is_again && call.request.is_some();
         let Some(procedure) = self.procedures().find(&call.procedure, call.version) else {
             let procedure = call.procedure.to_string();
+            // Another node may have had it.
+            if is_again {
+                return Err(CallError::Unknown);
+            }
             return Err(CallError::NotInstalled { procedure, version: call.version });
         };
         let (needed, found) = (procedure.keys(), call.keys.len());
@@ -174,9 +207,10 @@ impl Transactions {
             call,
             procedure: procedure.clone(),
             partitions: call.keys.iter().map(|key| self.partition_of(key)).collect(),
-            until: Instant::now() + call.patience,
-            is_again: call.is_again,
+            until: Instant::now() + call.patience.min(PATIENCE_MAX),
+            is_again,
             newer_than: None,
+            why: None,
         })
     }
 
@@ -192,8 +226,9 @@ impl Transactions {
             Ok(serves) => serves,
             Err(error) => return Tried::Done(Err(without_primary(trying, error))),
         };
-        let coordinated = self.coordinators().begin(Pace::Call);
-        coordinated.state.lock().call = Some((partition, serves.opening));
+        // Its body may take its time. Partitions need not remember all that has ended since.
+        let coordinated = self.coordinators().begin(Pace::Statements);
+        let may_send = coordinated.begin_call(partition, serves.opening);
         let part = Part::Whole { arguments: call.arguments.clone() };
         let body = Body::Call {
             opening: serves.opening,
@@ -202,19 +237,25 @@ impl Transactions {
             level: call.level.of_protocol(),
             action: trying.action(trying.procedure.access(), part),
         };
-        self.deliver_all(vec![Message {
-            from: Sender::Coordinator(self.me()),
-            to: Address::Partition(partition),
-            transaction: coordinated.id,
-            body,
-        }]);
-        let ended = self.wait_end(&coordinated);
+        if may_send {
+            self.request_all(vec![Message {
+                from: Sender::Coordinator(self.me()),
+                to: Address::Partition(partition),
+                transaction: coordinated.id,
+                body,
+            }]);
+        }
+        let ended = self.wait_end(&coordinated, Some(trying.until + GRACE)).or_else(|| {
+            self.cancel(serves.node, Cancelled { partition, transaction: coordinated.id });
+            self.wait_end(&coordinated, Some(Instant::now() + GRACE))
+        });
         self.coordinators().end(&coordinated);
         match ended {
-            Ended::As(outcome) => of_outcome(trying, outcome),
-            Ended::NotOpened => Tried::NoEffect(Some(serves.opening)),
-            Ended::NotSent(SendError::TooLong) => Tried::Done(Err(CallError::TooLong)),
-            Ended::NotSent(_) => Tried::NoEffect(None),
+            None => Tried::Unknown,
+            Some(Ended::As(outcome)) => of_outcome(trying, outcome),
+            Some(Ended::NotOpened) => Tried::NoEffect(Some(serves.opening)),
+            Some(Ended::NotSent(SendError::TooLong)) => trying.refused(CallError::TooLong),
+            Some(Ended::NotSent(_)) => Tried::NoEffect(None),
         }
     }
 
@@ -223,14 +264,13 @@ impl Transactions {
         let lead = served.lead();
         // A replica that drains, or whose promises have run out, may serve again in a moment.
         let Ok(admitted) = lead.admit() else { return Tried::NoEffect(None) };
-        Counters::add(&self.counters().calls_here);
         let (procedure, level) = (&trying.procedure, trying.call.level.of_protocol());
         let db = admitted.database();
         let read_only = procedure.access() == Access::Reads;
         let options = TxOptions { read_only, ..options(db, procedure, level) };
         let (mut has_ended, mut has_too_much) = (false, false);
         let ran = db.submit_with(&options, |tx| {
-            has_ended = false;
+            (has_ended, has_too_much) = (false, false);
             let outputs = procedure.run(tx, &trying.call.arguments)?;
             has_too_much = is_too_long(&outputs, false);
             if has_too_much {
@@ -243,15 +283,18 @@ impl Transactions {
             Ok((outputs, ticket)) => (Ok(outputs), ticket.lsn()),
             // An error of its commit.
             Err(error) if has_ended && !has_no_effect(&error) => return Tried::Unknown,
-            Err(error) if is_of_the_moment(&error) => return Tried::NoEffect(None),
+            Err(error) if is_of_the_moment(&error) => return Tried::Passing(words_of(&error)),
             // What led to it is durable before it is told.
             Err(_) if has_too_much => (Err(CallError::TooLong), db.log_end().lsn),
-            Err(error) => (Err(CallError::Failed(error.to_string())), db.log_end().lsn),
+            Err(error) => (Err(CallError::Failed(words_of(&error))), db.log_end().lsn),
         };
         // A planned change of the primary does not wait for the answer.
         drop(admitted);
-        match lead.answer(place, of_replica(level)) {
-            Ok(()) => Tried::Done(answer),
+        match lead.answer_until(Some(trying.until + GRACE), place, of_replica(level)) {
+            Ok(()) => {
+                Counters::add(&self.counters().calls_here);
+                Tried::Done(answer)
+            }
             Err(_) if answer.is_err() => Tried::NoEffect(None),
             Err(_) => Tried::Unknown,
         }
@@ -293,8 +336,8 @@ impl Transactions {
         tried
     }
 
-    /// The deciding partition. With a number it is that of the first action: a function of the call. Otherwise one that
-    /// costs no message, if there is one that writes.
+    /// The deciding partition. With a number it is that of the first key: a function of the call, whatever the version
+    /// of the procedure. Otherwise one that costs no message, if there is one that writes.
     fn deciding(
         &self,
         trying: &Trying<'_>,
@@ -303,7 +346,7 @@ impl Transactions {
     ) -> PartitionId {
         let first = trying.procedure.actions().next().expect("a procedure has an action");
         if trying.call.request.is_some() {
-            return trying.partition(first.key());
+            return trying.partition(0);
         }
         let writes = || accesses.iter().filter(|(_, access)| **access == Access::Writes).map(|(of, _)| *of);
         let here = writes().find(|of| serves[of].node == self.me());
@@ -330,14 +373,21 @@ impl Transactions {
         }
     }
 
-    pub(super) fn wait_end(&self, coordinated: &Coordinated) -> Ended {
+    /// Waits for the end of a transaction, until this time.
+    pub(super) fn wait_end(&self, coordinated: &Coordinated, until: Option<Instant>) -> Option<Ended> {
         let mut progress = coordinated.state.lock();
         loop {
             if let Some(ended) = &progress.ended {
-                return ended.clone();
+                return Some(ended.clone());
             }
             Counters::add(&self.counters().waits);
-            coordinated.changed.wait(&mut progress);
+            match until {
+                Some(until) if coordinated.changed.wait_until(&mut progress, until).timed_out() => {
+                    return progress.ended.clone();
+                }
+                Some(_) => {}
+                None => coordinated.changed.wait(&mut progress),
+            }
         }
     }
 }

@@ -45,6 +45,9 @@ const PROTOCOL_PACE: u32 = 8;
 /// How often other nodes are told what runs and what is served here.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
+/// Messages to a node that take room of a class.
+type Waiting = BTreeMap<(NodeId, LinkClass), VecDeque<Message<SqlWork>>>;
+
 /// All transactions of a node: those that it coordinates, and the partitions that it serves.
 pub struct Transactions {
     me: NodeId,
@@ -60,8 +63,8 @@ pub struct Transactions {
     nodes: RwLock<Vec<NodeFacts>>,
     counters: Counters,
     procedures: Procedures,
-    /// What had no room.
-    waiting: Mutex<VecDeque<(NodeId, Message<SqlWork>)>>,
+    /// What had no room, in the order in which it goes: votes and decisions do not wait for replies.
+    waiting: Mutex<Waiting>,
     /// What goes with the next message to its node.
     riders: Mutex<BTreeMap<NodeId, Vec<Message<SqlWork>>>>,
     /// The catalog that was given last.
@@ -150,12 +153,7 @@ impl Transactions {
         for served in std::mem::take(&mut *self.served.write()).into_values() {
             served.end();
         }
-        for coordinated in self.coordinators.all() {
-            for partition in (0..self.partitions).map(PartitionId) {
-                // Nothing is sent any more.
-                let _ = coordinated.partition_gone(partition, Opening(u64::MAX));
-            }
-        }
+        self.coordinators.close();
     }
 
     /// Ends its threads. They may wait for answers of replicas, which have ended before.
@@ -367,17 +365,30 @@ impl Transactions {
         self.is_gone(serves);
     }
 
-    /// Delivers messages, here or on other nodes.
+    /// Delivers messages, here or on other nodes. A request that finds no room is not sent, and its transaction ends.
     pub(super) fn deliver_all(&self, messages: Vec<Message<SqlWork>>) {
+        self.deliver_within(Duration::ZERO, messages);
+    }
+
+    /// The same on the thread of a session or a call: its requests wait for room.
+    pub(super) fn request_all(&self, messages: Vec<Message<SqlWork>>) {
+        self.deliver_within(ROOM_WITHIN, messages);
+    }
+
+    fn deliver_within(&self, room_within: Duration, messages: Vec<Message<SqlWork>>) {
         for message in messages {
-            if let Some(message) = self.send_away(message) {
+            if let Some(message) = self.send_within(room_within, message) {
                 self.deliver(message);
             }
         }
     }
 
-    /// Sends a message to another node. Gives it back if it is for this one.
+    /// Sends a message to another node. Gives it back if it is for this one. It never blocks.
     pub(super) fn send_away(&self, message: Message<SqlWork>) -> Option<Message<SqlWork>> {
+        self.send_within(Duration::ZERO, message)
+    }
+
+    fn send_within(&self, room_within: Duration, message: Message<SqlWork>) -> Option<Message<SqlWork>> {
         let node = match message.to {
             Address::Coordinator(node) => node,
             Address::Partition(partition) => match self.directory.find(partition) {
@@ -398,7 +409,7 @@ impl Transactions {
             {
                 self.riders.lock().entry(node).or_default().push(message);
             }
-            Class::Request => self.send_request(node, message),
+            Class::Request => self.send_request(room_within, node, message),
             Class::Reserved => self.send_reserved(node, message),
         }
         None
@@ -415,54 +426,63 @@ impl Transactions {
         }
     }
 
-    /// Sends a request, on its session's thread. It waits for room.
-    fn send_request(&self, node: NodeId, message: Message<SqlWork>) {
+    /// Sends a request. It waits for room for this long.
+    fn send_request(&self, room_within: Duration, node: NodeId, message: Message<SqlWork>) {
         let packet = Packet::Transaction(Box::new(message), self.take_riders(node));
         let began = Instant::now();
         let error = loop {
             match self.sending.send(node, LinkClass::Work, &packet, &[]) {
-                Ok(()) => return Counters::add(&self.counters.messages),
-                Err(SendError::Full) if began.elapsed() < ROOM_WITHIN && !self.is_closed() => {
+                Ok(()) => return self.has_sent(&packet),
+                Err(SendError::Full) if began.elapsed() < room_within && !self.is_closed() => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => break error,
             }
         };
-        if let Packet::Transaction(message, _) = packet {
+        if let Packet::Transaction(message, riders) = packet {
+            if error == SendError::Full {
+                self.keep_riders(node, riders);
+            }
             self.is_not_sent(&message, error);
         }
+    }
+
+    /// Counts what went.
+    fn has_sent(&self, packet: &Packet) {
+        let Packet::Transaction(message, riders) = packet else { return };
+        let is_low = matches!(message.body, Body::Low { .. });
+        Counters::add(if is_low { &self.counters.announcements } else { &self.counters.messages });
+        self.counters.riders.fetch_add(riders.len() as u64, Ordering::Relaxed);
     }
 
     /// Sends what belongs to work that was admitted. What there is no room for waits: it is not sent again otherwise.
     fn send_reserved(&self, node: NodeId, message: Message<SqlWork>) {
         let mut waiting = self.waiting.lock();
-        let unsent = match waiting.iter().any(|(of, _)| *of == node) {
+        let lane = (node, link_class(&message));
+        let unsent = match waiting.contains_key(&lane) {
             true => Some(message),
             false => self.try_send(node, message),
         };
-        waiting.extend(unsent.map(|message| (node, message)));
+        if let Some(message) = unsent {
+            waiting.entry(lane).or_default().push_back(message);
+        }
     }
 
     /// Gives the message back if there is no room for it. A reply that is too long becomes an error.
     fn try_send(&self, node: NodeId, message: Message<SqlWork>) -> Option<Message<SqlWork>> {
-        // Rows do not take the room of votes and promises.
-        let class = match message.body {
-            Body::Reply { .. } | Body::Outcome(_) => LinkClass::Work,
-            _ => LinkClass::Protocol,
-        };
-        let is_low = matches!(message.body, Body::Low { .. });
+        let class = link_class(&message);
         let packet = Packet::Transaction(Box::new(message), self.take_riders(node));
         let sent = self.sending.send(node, class, &packet, &[]);
+        if sent.is_ok() {
+            self.has_sent(&packet);
+        }
         let Packet::Transaction(mut message, riders) = packet else { return None };
         match sent {
-            Ok(()) => {
-                Counters::add(if is_low { &self.counters.announcements } else { &self.counters.messages });
-                None
-            }
+            Ok(()) => None,
             // Both nodes are told of the end of their connection.
             Err(SendError::NotConnected | SendError::NotAMember) => None,
             Err(SendError::Full) => {
-                self.riders.lock().entry(node).or_default().extend(riders);
+                self.keep_riders(node, riders);
                 Some(*message)
             }
             Err(SendError::TooLong) => {
@@ -473,35 +493,42 @@ impl Transactions {
                 };
                 *reply = too_long_reply(reply);
                 let shorter = Packet::Transaction(message, riders);
-                if self.sending.send(node, LinkClass::Protocol, &shorter, &[]).is_ok() {
-                    Counters::add(&self.counters.messages);
+                let sent = self.sending.send(node, LinkClass::Protocol, &shorter, &[]);
+                if sent.is_ok() {
+                    self.has_sent(&shorter);
                 }
-                None
+                match (sent, shorter) {
+                    (Err(SendError::Full), Packet::Transaction(message, riders)) => {
+                        self.keep_riders(node, riders);
+                        Some(*message)
+                    }
+                    _ => None,
+                }
             }
         }
     }
 
     /// What goes with a message to a node.
     fn take_riders(&self, node: NodeId) -> Vec<Message<SqlWork>> {
-        let riders = self.riders.lock().get_mut(&node).map(std::mem::take).unwrap_or_default();
-        self.counters.riders.fetch_add(riders.len() as u64, Ordering::Relaxed);
-        riders
+        self.riders.lock().get_mut(&node).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What it went with has not gone.
+    fn keep_riders(&self, node: NodeId, riders: Vec<Message<SqlWork>>) {
+        self.riders.lock().entry(node).or_default().extend(riders);
     }
 
     /// Sends what had no room before.
     fn send_waiting(&self) {
-        let mut waiting = self.waiting.lock();
-        let mut full: Vec<NodeId> = Vec::new();
-        for (node, message) in std::mem::take(&mut *waiting) {
-            let unsent = match full.contains(&node) {
-                true => Some(message),
-                false => self.try_send(node, message),
-            };
-            if let Some(message) = unsent {
-                full.push(node);
-                waiting.push_back((node, message));
+        self.waiting.lock().retain(|(node, _), messages| {
+            while let Some(message) = messages.pop_front() {
+                if let Some(unsent) = self.try_send(*node, message) {
+                    messages.push_front(unsent);
+                    return true;
+                }
             }
-        }
+            false
+        });
     }
 
     /// Takes a message that is for this node; another one is sent on.
@@ -600,6 +627,14 @@ impl Transactions {
         // Definitions come to a primary first.
         let leads = replicas.iter().find_map(|replica| replica.lead().map(|lead| lead.database().clone()));
         leads.or_else(|| replicas.iter().find_map(|replica| replica.readable()))
+    }
+}
+
+/// Which room a message takes that is no request. Rows do not take that of votes and promises.
+fn link_class(message: &Message<SqlWork>) -> LinkClass {
+    match message.body {
+        Body::Reply { .. } | Body::Outcome(_) => LinkClass::Work,
+        _ => LinkClass::Protocol,
     }
 }
 

@@ -29,7 +29,15 @@ pub struct Coordinators {
     me: NodeId,
     start: Start,
     running: Mutex<Running>,
-    open: Mutex<HashMap<u64, Arc<Coordinated>>>,
+    open: Mutex<Open>,
+}
+
+/// Those that have not ended for their sessions.
+#[derive(Default)]
+struct Open {
+    by_number: HashMap<u64, Arc<Coordinated>>,
+    /// The node ends: whatever begins has ended.
+    is_closed: bool,
 }
 
 /// A transaction that is coordinated here. The thread of its session waits for what its state machine says.
@@ -72,20 +80,32 @@ impl Coordinators {
         self.start
     }
 
-    /// A new transaction. Its session makes the state machine.
+    /// A new transaction. Its session makes the state machine. It has ended if the node ends.
     pub fn begin(&self, pace: Pace) -> Arc<Coordinated> {
         let number = self.running.lock().begin(pace);
         let id = TransactionId { node: self.me, start: self.start, number };
-        let progress = Progress { coordinator: None, call: None, replies: None, ended: None };
+        let mut open = self.open.lock();
+        let ended = open.is_closed.then_some(Ended::NotSent(SendError::NotConnected));
+        let progress = Progress { coordinator: None, call: None, replies: None, ended };
         let coordinated = Arc::new(Coordinated { id, state: Mutex::new(progress), changed: Condvar::new() });
-        self.open.lock().insert(number, coordinated.clone());
+        open.by_number.insert(number, coordinated.clone());
         coordinated
+    }
+
+    /// The node ends: no session gets an answer any more, or waits for one.
+    pub fn close(&self) {
+        let all: Vec<_> = {
+            let mut open = self.open.lock();
+            open.is_closed = true;
+            open.by_number.values().cloned().collect()
+        };
+        all.iter().for_each(|coordinated| coordinated.node_ends());
     }
 
     /// Its session has done with a transaction.
     pub fn end(&self, of: &Coordinated) {
         self.running.lock().end(of.id.number);
-        self.open.lock().remove(&of.id.number);
+        self.open.lock().by_number.remove(&of.id.number);
     }
 
     /// The lowest number that runs.
@@ -105,7 +125,7 @@ impl Coordinators {
 
     /// How many transactions are open.
     pub fn len(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().by_number.len()
     }
 
     /// The transaction of this name, if it is open here.
@@ -113,16 +133,35 @@ impl Coordinators {
         if (id.node, id.start) != (self.me, self.start) {
             return None;
         }
-        self.open.lock().get(&id.number).cloned()
+        self.open.lock().by_number.get(&id.number).cloned()
     }
 
     /// All open transactions.
     pub fn all(&self) -> Vec<Arc<Coordinated>> {
-        self.open.lock().values().cloned().collect()
+        self.open.lock().by_number.values().cloned().collect()
     }
 }
 
 impl Coordinated {
+    /// One partition is to run it alone, under this opening. False if it has ended before: then nothing is to be sent.
+    pub fn begin_call(&self, partition: PartitionId, opening: Opening) -> bool {
+        let mut progress = self.state.lock();
+        progress.call = Some((partition, opening));
+        progress.ended.is_none()
+    }
+
+    /// The node ends. What is to be sent is not: the ends of its connections tell.
+    fn node_ends(&self) {
+        let mut progress = self.state.lock();
+        let has_sent = progress.call.is_some();
+        match &mut progress.coordinator {
+            Some(coordinator) => coordinator.give_up(),
+            None if has_sent => progress.end(Ended::As(Outcome::Unknown)),
+            None => progress.end(Ended::NotSent(SendError::NotConnected)),
+        }
+        self.take_effects(&mut progress);
+    }
+
     /// Takes a message, and gives those that are to be sent.
     pub fn receive(&self, message: Message<SqlWork>) -> Vec<Message<SqlWork>> {
         let mut progress = self.state.lock();
@@ -212,6 +251,43 @@ mod tests {
     use crate::node::transactions::work::Action as AnyAction;
     use crate::protocol::transactions::{Access, Action, BranchRef, Level, Place, Plan, Tries};
 
+    /// A transaction over partitions.
+    struct Over {
+        id: TransactionId,
+        branches: Vec<BranchRef>,
+    }
+
+    impl Over {
+        /// Its first branch has been sent an action.
+        fn coordinator(self) -> Coordinator<SqlWork> {
+            let partition = self.branches[0].partition;
+            let plan = Plan {
+                request: None,
+                deciding: partition,
+                level: Level::Replicated,
+                pace: Pace::Statements,
+                branches: self.branches,
+                tries: Tries::First,
+                local: Vec::new(),
+            };
+            let mut coordinator = Coordinator::new(self.id, plan, Duration::ZERO);
+            let action = Action {
+                partition,
+                action: AnyAction::Call(CallAction {
+                    procedure: "deposit".to_owned(),
+                    version: 1,
+                    access: Access::Writes,
+                    level: Level::Replicated,
+                    is_numbered: false,
+                    part: Part::Settle,
+                }),
+                place: Place::Open,
+            };
+            coordinator.phase(vec![action], 1);
+            coordinator
+        }
+    }
+
     /// What begins when a new primary has just become known does not end with the one before it.
     #[test]
     fn a_transaction_ends_with_the_opening_that_it_runs_under() {
@@ -220,29 +296,8 @@ mod tests {
         let call = coordinators.begin(Pace::Call);
         call.state.lock().call = Some((partition, opening));
         let over = coordinators.begin(Pace::Statements);
-        let plan = Plan {
-            request: None,
-            deciding: partition,
-            level: Level::Replicated,
-            pace: Pace::Statements,
-            branches: vec![BranchRef { partition, opening, access: Access::Writes }],
-            tries: Tries::First,
-            local: Vec::new(),
-        };
-        let mut coordinator = Coordinator::new(over.id, plan, Duration::ZERO);
-        let action = Action {
-            partition,
-            action: AnyAction::Call(CallAction {
-                procedure: "deposit".to_owned(),
-                version: 1,
-                access: Access::Writes,
-                level: Level::Replicated,
-                is_numbered: false,
-                part: Part::Settle,
-            }),
-            place: Place::Open,
-        };
-        coordinator.phase(vec![action], 1);
+        let branches = vec![BranchRef { partition, opening, access: Access::Writes }];
+        let coordinator = Over { id: over.id, branches }.coordinator();
         over.state.lock().coordinator = Some(coordinator);
         for (gone, up_to, ends) in [
             (PartitionId(5), Opening(9), false),
@@ -254,5 +309,38 @@ mod tests {
                 assert_eq!(of.state.lock().ended.is_some(), ends, "{gone} up to {up_to:?}");
             }
         }
+    }
+
+    /// Nothing waits for an answer that does not come any more, in its decision, too.
+    #[test]
+    fn a_node_that_ends_leaves_no_transaction_waiting() {
+        let (partition, opening) = (PartitionId(4), Opening(3));
+        let coordinators = Coordinators::new(NodeId(0), Start(1));
+        let [call, deciding, not_begun] = [(); 3].map(|()| coordinators.begin(Pace::Call));
+        assert!(call.begin_call(partition, opening));
+        let branches = vec![BranchRef { partition, opening, access: Access::Writes }];
+        let over = Over { id: deciding.id, branches };
+        let mut coordinator = over.coordinator();
+        coordinator.receive(Message {
+            from: Sender::Partition(partition, opening),
+            to: crate::protocol::transactions::Address::Coordinator(NodeId(0)),
+            transaction: deciding.id,
+            body: Body::Reply {
+                sequence: 0,
+                reply: Some(Answer::Nothing),
+                access: Access::Writes,
+                votes: false,
+            },
+        });
+        coordinator.take_effects();
+        coordinator.commit(Answer::Nothing, Duration::ZERO);
+        deciding.state.lock().coordinator = Some(coordinator);
+        coordinators.close();
+        let ended = |of: &Coordinated| of.state.lock().ended.clone();
+        assert!(matches!(ended(&call), Some(Ended::As(Outcome::Unknown))));
+        assert!(matches!(ended(&deciding), Some(Ended::As(Outcome::Unknown))));
+        assert!(matches!(ended(&not_begun), Some(Ended::NotSent(_))));
+        assert!(!not_begun.begin_call(partition, opening), "nothing of it is sent");
+        assert!(!coordinators.begin(Pace::Statements).begin_call(partition, opening));
     }
 }

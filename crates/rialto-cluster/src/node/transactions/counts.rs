@@ -19,12 +19,13 @@ pub(super) struct Counters {
 /// What a node has counted of its transactions since its start: those of SQL sessions and of calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransactionCounts {
-    /// Transactions of this node's sessions and calls that were committed in one partition.
+    /// Transactions of this node's sessions and calls that were committed in one partition. A call with a number that
+    /// was sent again, and answered from its row, counts again.
     pub over_one: u64,
     /// The same in several partitions.
     pub over_several: u64,
-    /// Calls that ran on the thread of their program: their partition's primary is on this node, and they have no
-    /// number.
+    /// Calls that ran on the thread of their program, and were answered: their partition's primary is on this node, and
+    /// they have no number.
     pub calls_here: u64,
     /// Tries of calls after the first one.
     pub calls_again: u64,

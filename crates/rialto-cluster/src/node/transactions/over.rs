@@ -31,6 +31,7 @@ impl Over<'_> {
     pub fn run(&self) -> Tried {
         let phases: Vec<OfPhase> =
             self.trying.procedure.phases().iter().map(|phase| self.split(phase)).collect();
+        let is_numbered = self.trying.call.request.is_some();
         let mut outputs = Outputs::new();
         for (nth, phase) in phases.iter().enumerate() {
             let later = &phases[nth + 1..];
@@ -55,15 +56,17 @@ impl Over<'_> {
             };
             match gather(phase, replies) {
                 Gathered::Outputs(own) => outputs.extend(own),
+                Gathered::Failed(failure, _) if failure.is_passing() => {
+                    return self.give_up(self.trying.failed(failure));
+                }
                 Gathered::Failed(failure, in_partitions) => {
                     return self.fail(failure, (&phases[..=nth], later), &in_partitions);
                 }
                 Gathered::Missing => return self.give_up(Tried::NoEffect(None)),
             }
-        }
-        let is_numbered = self.trying.call.request.is_some();
-        if is_too_long(&outputs, is_numbered) {
-            return self.fail(Failure::TooLong, (&phases, &[]), &[]);
+            if is_too_long(&outputs, is_numbered) {
+                return self.fail(Failure::TooLong, (&phases[..=nth], later), &[]);
+            }
         }
         if is_numbered {
             return self.end(|coordinator, now| coordinator.commit(Answer::Called(Ok(outputs)), now));
@@ -94,7 +97,7 @@ impl Over<'_> {
             }
             self.coordinated.take_effects(&mut progress)
         };
-        self.node.deliver_all(messages);
+        self.node.request_all(messages);
         let mut progress = self.coordinated.state.lock();
         loop {
             if let Some(replies) = progress.replies.take() {
@@ -112,7 +115,7 @@ impl Over<'_> {
     fn of_ended(&self, ended: Ended) -> Tried {
         match ended {
             Ended::As(outcome) => of_outcome(self.trying, outcome),
-            Ended::NotSent(SendError::TooLong) => Tried::Done(Err(CallError::TooLong)),
+            Ended::NotSent(SendError::TooLong) => self.trying.refused(CallError::TooLong),
             Ended::NotSent(_) | Ended::NotOpened => Tried::NoEffect(None),
         }
     }
@@ -146,8 +149,7 @@ impl Over<'_> {
         if self.trying.call.request.is_some() {
             return self.end(|coordinator, now| coordinator.fail(Answer::Called(Err(failure.clone())), now));
         }
-        let error = self.trying.error(failure);
-        self.give_up(Tried::Done(Err(error)))
+        self.give_up(self.trying.failed(failure))
     }
 
     fn give_up(&self, tried: Tried) -> Tried {
@@ -158,8 +160,11 @@ impl Over<'_> {
     /// Ends the transaction, and waits for its outcome.
     fn end(&self, act: impl FnOnce(&mut Coordinator<SqlWork>, Duration)) -> Tried {
         self.tell(act);
-        let ended = self.node.wait_end(self.coordinated);
-        self.of_ended(ended)
+        // The time for votes and the decision ends it.
+        match self.node.wait_end(self.coordinated, None) {
+            Some(ended) => self.of_ended(ended),
+            None => Tried::Unknown,
+        }
     }
 
     fn tell(&self, act: impl FnOnce(&mut Coordinator<SqlWork>, Duration)) {
@@ -171,7 +176,7 @@ impl Over<'_> {
             }
             self.coordinated.take_effects(&mut progress)
         };
-        self.node.deliver_all(messages);
+        self.node.request_all(messages);
     }
 }
 

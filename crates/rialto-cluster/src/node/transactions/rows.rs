@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction};
+use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction, fault_injection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::work::SqlWork;
-use crate::protocol::transactions::{Branches, RowChange, SystemRows, TransactionId};
+use crate::protocol::transactions::{Branches, Request, RowChange, SystemRows, TransactionId};
 
 /// The table's name.
 pub const TABLE: &str = "rialto_cluster";
@@ -64,7 +64,7 @@ pub fn apply(tx: &mut Transaction<'_>, table: &Table, changes: &[RowChange<SqlWo
             RowChange::Answer(request, reply) => {
                 put(tx, table, key(Kind::Answer, &request.session), bytes(&(request, reply)))?;
             }
-            RowChange::Expired { session } => remove(tx, table, &key(Kind::Answer, session))?,
+            RowChange::Expired { session, number } => remove_answer(tx, table, (*session, *number))?,
             RowChange::Lost(opening) => put(tx, table, key(Kind::Lost, &()), bytes(opening))?,
         }
     }
@@ -128,6 +128,56 @@ fn put(tx: &mut Transaction<'_>, table: &Table, key: Vec<u8>, value: Vec<u8>) ->
     }
 }
 
+/// Removes the row of an answer, unless a later request of the session has taken its place since it was found.
+fn remove_answer(tx: &mut Transaction<'_>, table: &Table, (session, number): (u64, u64)) -> Result<()> {
+    let key = key(Kind::Answer, &session);
+    let Some(row) = tx.get(table, &[Value::Bytes(key.clone())][..])? else { return Ok(()) };
+    let Value::Bytes(value) = row.get(1)? else { return Err(damaged()) };
+    let (request, _) = postcard::take_from_bytes::<Request>(&value).map_err(|_| damaged())?;
+    drop(row);
+    match request.number == number || fault_injection::is_on("expiry-takes-later-answers") {
+        true => remove(tx, table, &key),
+        false => Ok(()),
+    }
+}
+
 fn remove(tx: &mut Transaction<'_>, table: &Table, key: &[u8]) -> Result<()> {
     tx.delete(table, &[Value::Bytes(key.to_vec())][..]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::node::transactions::work::Answer;
+    use crate::protocol::transactions::Request;
+
+    /// The removal of an answer that has expired may be late: a later call of the session keeps its answer.
+    #[test]
+    fn an_expired_answer_takes_no_later_one_with_it() {
+        let directory = std::env::temp_dir().join(format!("rialto-rows-{}", std::process::id()));
+        let options = rialto::Options { memory_bytes: 64 << 20, ..rialto::Options::default() };
+        let db = Database::open_with(&directory, options).unwrap();
+        make_table(&db).unwrap();
+        let table = db.table(TABLE).unwrap();
+        let change = |change: RowChange<SqlWork>| {
+            db.transact(|tx| apply(tx, &table, std::slice::from_ref(&change))).unwrap()
+        };
+        let answer = |number| {
+            let request = Request { session: 7, number, issued: Duration::from_secs(number) };
+            RowChange::Answer(request, Answer::Called(Ok(vec![b"done".to_vec()])))
+        };
+        change(answer(300));
+        change(answer(301));
+        change(RowChange::Expired { session: 7, number: 300 });
+        let left = read(&db).unwrap().answers;
+        assert!(matches!(&left[..], [(request, _)] if request.number == 301), "{left:?}");
+        change(RowChange::Expired { session: 7, number: 301 });
+        change(RowChange::Expired { session: 8, number: 301 });
+        assert!(read(&db).unwrap().answers.is_empty());
+        drop(table);
+        db.close().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 }

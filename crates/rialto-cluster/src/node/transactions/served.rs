@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rialto::{Error, Lsn, Result, Table, fault_injection};
 use rialto_sql::partitions::BranchPool;
 
-use super::branch::{Branch, Cancels, Task, of_the_system};
+use super::branch::{Branch, Cancels, Task, has_no_effect, of_the_system};
 use super::cluster::Transactions;
 use super::counts::Counters;
 use super::directory::Serves;
@@ -326,6 +326,13 @@ impl ServedPartition {
             Effect::AwaitReads { transaction, level } => {
                 self.give(node, state, transaction, Task::AwaitReads { level });
             }
+            Effect::AwaitAnswer { transaction, level } => {
+                let served = self.clone();
+                self.work(node, move || {
+                    let place = served.lead.database().log_end().lsn;
+                    served.tell(transaction, place, level, Step::Answer);
+                });
+            }
             Effect::Commit { transaction, keeps, rows, level } => {
                 self.give(node, state, transaction, Task::Commit { keeps, rows, level });
             }
@@ -343,6 +350,10 @@ impl ServedPartition {
                 let served = self.clone();
                 self.work(node, move || match served.write(&rows) {
                     Ok(place) => served.tell(transaction, place, level, step),
+                    // The rows stay until another opening finds them.
+                    Err(error) if step == Step::Expired && has_no_effect(&error) => {
+                        served.durable(transaction, step);
+                    }
                     Err(error) => served.commit_failed(transaction, &error),
                 });
             }

@@ -110,7 +110,7 @@ impl SessionTransaction {
                 Err(error) => return failed(error),
             };
             let coordinated = self.node.coordinators().begin(Pace::Call);
-            coordinated.state.lock().call = Some((partition, serves.opening));
+            let may_send = coordinated.begin_call(partition, serves.opening);
             self.join(&coordinated, serves);
             let body = Body::Call {
                 opening: serves.opening,
@@ -119,12 +119,14 @@ impl SessionTransaction {
                 level: level(choices(&request).and_then(|choices| choices.durability)),
                 action: self.action(partition, What::Request(request.clone())),
             };
-            self.node.deliver_all(vec![Message {
-                from: Sender::Coordinator(self.node.me()),
-                to: Address::Partition(partition),
-                transaction: coordinated.id,
-                body,
-            }]);
+            if may_send {
+                self.node.request_all(vec![Message {
+                    from: Sender::Coordinator(self.node.me()),
+                    to: Address::Partition(partition),
+                    transaction: coordinated.id,
+                    body,
+                }]);
+            }
             self.cancel_if_asked(&coordinated);
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
@@ -287,7 +289,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.deliver_all(messages);
+        self.node.request_all(messages);
         self.cancel_if_asked(&coordinated);
         let mut progress = coordinated.state.lock();
         loop {
@@ -333,7 +335,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.deliver_all(messages);
+        self.node.request_all(messages);
         let ended = self.wait_end(&coordinated);
         self.is_over = true;
         match ended {
@@ -398,7 +400,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.deliver_all(messages);
+        self.node.request_all(messages);
     }
 
     fn leave(&self, coordinated: &Coordinated) {

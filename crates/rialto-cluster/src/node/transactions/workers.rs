@@ -34,7 +34,16 @@ impl Workers {
     /// # Errors
     /// If no thread can start. The job is dropped.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        // Counted before it runs: what it does may be counted by then.
         self.jobs.fetch_add(1, Ordering::Relaxed);
+        let started = self.start(job);
+        if started.is_err() {
+            self.jobs.fetch_sub(1, Ordering::Relaxed);
+        }
+        started
+    }
+
+    fn start(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut job: Job = Box::new(job);
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(worker) = idle {

@@ -25,7 +25,8 @@ pub enum Found<W: Work> {
     New,
     /// It has been answered.
     Answered(W::Reply),
-    /// A later request of its session has been answered, or it is older than [`LIFETIME`]: it may not run.
+    /// A later request of its session has been answered, or it is older than [`LIFETIME`], or numbered by a clock that
+    /// is further ahead than [`CLOCK_MARGIN`], so that its row would stay for longer: it may not run.
     TooOld,
 }
 
@@ -49,7 +50,8 @@ impl<W: Work> Answers<W> {
         match self.rows.get(&request.session) {
             Some((of, reply)) if of.number == request.number => Found::Answered(reply.clone()),
             Some((of, _)) if of.number > request.number => Found::TooOld,
-            _ if now > request.issued + LIFETIME => Found::TooOld,
+            _ if now > request.issued.saturating_add(LIFETIME) => Found::TooOld,
+            _ if request.issued > now.saturating_add(CLOCK_MARGIN) => Found::TooOld,
             _ => Found::New,
         }
     }
@@ -66,14 +68,13 @@ impl<W: Work> Answers<W> {
         }
     }
 
-    /// Takes out a session whose row has expired, if there is one.
-    pub(super) fn expire(&mut self, now: Duration) -> Option<u64> {
+    /// Takes out a request whose row has expired, if there is one.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<Request> {
         let (issued, session) = *self.by_age.first()?;
-        if now <= issued + LIFETIME + CLOCK_MARGIN {
+        if now <= issued.saturating_add(LIFETIME + CLOCK_MARGIN) {
             return None;
         }
         self.by_age.pop_first();
-        self.rows.remove(&session);
-        Some(session)
+        self.rows.remove(&session).map(|(request, _)| request)
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Branch<W: Work> {
     pub request: Option<Request>,
     /// Whether this is a whole transaction of one partition, and the level of its commit.
     pub whole: Option<Level>,
+    /// The level that the client asks for.
+    pub level: Level,
     /// The number of the next action to run.
     pub next: u32,
     /// Actions that have come before their turn.
@@ -116,6 +118,7 @@ impl<W: Work> Branch<W> {
             state,
             request: None,
             whole: None,
+            level: Level::Memory,
             next: 0,
             waiting: BTreeMap::new(),
             access: Access::Reads,

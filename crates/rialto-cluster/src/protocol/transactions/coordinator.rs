@@ -192,7 +192,7 @@ impl<W: Work> Coordinator<W> {
         assert!(is_acting && self.outstanding() == 0, "{}: a phase is running", self.id);
         actions.sort_by_key(|action| self.local.contains(&action.partition));
         let branches = self.branches();
-        let deciding = self.deciding;
+        let (deciding, level) = (self.deciding, self.level());
         let waits = self.tries == Tries::Again;
         assert!(!waits || actions.iter().any(|action| action.partition == deciding), "{}: a retry", self.id);
         for Action { partition, action, place } in actions {
@@ -206,7 +206,7 @@ impl<W: Work> Coordinator<W> {
             part.next += 1;
             part.outstanding.push(sequence);
             let vote = votes.then(|| branches.clone());
-            let act = Act { opening: part.of.opening, low, deciding, request, sequence, action, vote };
+            let act = Act { opening: part.of.opening, low, deciding, request, level, sequence, action, vote };
             if waits && partition != deciding {
                 self.held_back.push((partition, Body::Act(act)));
             } else {

@@ -65,6 +65,14 @@ pub enum Effect<W: Work> {
         /// The level.
         level: Level,
     },
+    /// Wait until the log is durable at the level up to its end as it is now, then [`Step::Answer`]. The transaction
+    /// has no branch.
+    AwaitAnswer {
+        /// The transaction.
+        transaction: TransactionId,
+        /// The level.
+        level: Level,
+    },
     /// Commit now: this cannot fail. Once the commit is durable at the level, [`Step::Commit`].
     Commit {
         /// The transaction.
@@ -99,7 +107,7 @@ pub enum Effect<W: Work> {
         rows: Vec<RowChange<W>>,
         /// The level.
         level: Level,
-        /// [`Step::Rows`] or [`Step::Bound`].
+        /// [`Step::Rows`], [`Step::Bound`] or [`Step::Expired`].
         step: Step,
     },
     /// After a forced loss nothing tells how this transaction ended: an operator decides
@@ -123,6 +131,11 @@ pub enum Step {
     Aborted,
     /// [`Effect::Write`], of what the deciding partition remembers.
     Rows,
+    /// [`Effect::AwaitAnswer`].
+    Answer,
+    /// [`Effect::Write`], of answers that have expired. It is taken, too, if they could not be removed: then a later
+    /// opening finds them.
+    Expired,
     /// [`Effect::Write`], of the row that binds a prepared branch to this opening of its deciding partition.
     Bound(Opening),
 }

@@ -117,6 +117,8 @@ pub struct Act<W: Work> {
     pub deciding: PartitionId,
     /// The client's request, if it has one.
     pub request: Option<Request>,
+    /// The level that the client asks for: that at which its request is answered from its row.
+    pub level: Level,
     /// The number of the action in its branch, from 0 on.
     pub sequence: u32,
     /// The action.

@@ -54,6 +54,7 @@
 //! | [`Effect::Prepare`] | the state `Prepared`: values, all locks and the row in one packet; no commit barrier is held |
 //! | [`Effect::AwaitReads`] | waits until the log is durable at the level up to its end as it is now |
 //! | [`Effect::Commit`] | the states `Placed` and `Applied`, the rows in the same packet; locks go once it has its place |
+//! | [`Effect::AwaitAnswer`] | the same, for an answer that was found in its row |
 //! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back. The rows are written with the end of *Prepared*, never before it |
 //! | [`Effect::Write`] | a transaction of its own on the system's tables |
 //!

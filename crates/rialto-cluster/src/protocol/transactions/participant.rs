@@ -27,6 +27,8 @@ use std::collections::BTreeMap;
 
 /// How long a branch waits for a decision before it asks, and between two times that it asks.
 pub const ASK_AFTER: Duration = Duration::from_millis(30);
+/// How many rows of expired answers are removed at a time.
+pub(super) const EXPIRED_MAX: usize = 256;
 
 /// What an opening of a partition begins with. All of it is durable at every level, under the configuration of this
 /// opening, before the participant is made: the newest records of a log may be those that only this replica has, and
@@ -51,6 +53,9 @@ pub struct Ran<W: Work> {
     pub access: Access,
     /// Whether it has failed, and its transaction is not to commit: then the branch does not vote, though it was asked to.
     pub has_failed: bool,
+    /// Whether the same request may have another reply if it runs again: then the reply of a whole transaction ends it,
+    /// and no row keeps it.
+    pub is_passing: bool,
 }
 
 /// The primary of a partition, for the protocol.
@@ -68,6 +73,10 @@ pub struct Participant<W: Work> {
     pub(super) heard: BTreeMap<PartitionId, Opening>,
     pub(super) decider: Decider,
     pub(super) answers: Answers<W>,
+    /// Answers that were found in their rows and wait for the level that they are asked for at.
+    answering: BTreeMap<TransactionId, W::Reply>,
+    /// Rows of answers that have expired are being removed.
+    expires: bool,
     /// The time of day, if the driver tells it; else the time of everything else counts.
     time_of_day: Option<Duration>,
     pub(super) ended: EndedTransactions<W>,
@@ -93,6 +102,8 @@ impl<W: Work> Participant<W> {
             heard: BTreeMap::new(),
             decider: Decider::open((id, opening), rows.lost, rows.decisions, now),
             answers: Answers::open(rows.answers),
+            answering: BTreeMap::new(),
+            expires: false,
             time_of_day: None,
             ended: EndedTransactions::new(),
             effects: Vec::new(),
@@ -143,7 +154,7 @@ impl<W: Work> Participant<W> {
                 self.hear_low(id, low, &[], now);
                 let vote = None;
                 let deciding = self.id;
-                let act = Act { opening, low, deciding, request, sequence: 0, action, vote };
+                let act = Act { opening, low, deciding, request, level, sequence: 0, action, vote };
                 self.act(id, act, Some(level), now);
             }
             (_, Body::Act(act)) => {
@@ -191,10 +202,21 @@ impl<W: Work> Participant<W> {
             self.send(id, Address::Partition(to), body);
         }
         self.decider.tick(now, &mut self.effects);
-        while let Some(session) = self.answers.expire(self.time_of_day.unwrap_or(now)) {
+        self.expire(self.time_of_day.unwrap_or(now));
+    }
+
+    /// Has the rows of answers that have expired removed: some of them at a time, however many have expired together.
+    fn expire(&mut self, now: Duration) {
+        if self.expires {
+            return;
+        }
+        let expired = std::iter::from_fn(|| self.answers.expire(now)).take(EXPIRED_MAX);
+        let gone = |Request { session, number, .. }| RowChange::Expired { session, number };
+        let rows: Vec<_> = expired.map(gone).collect();
+        if !rows.is_empty() {
+            self.expires = true;
             let transaction = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
-            let rows = vec![RowChange::Expired { session }];
-            self.effects.push(Effect::Write { transaction, rows, level: Level::Memory, step: Step::Rows });
+            self.effects.push(Effect::Write { transaction, rows, level: Level::Memory, step: Step::Expired });
         }
     }
 
@@ -208,7 +230,7 @@ impl<W: Work> Participant<W> {
             return;
         }
         let vote = vote.take();
-        let Some(Ran { reply, access, has_failed }) = ran else {
+        let Some(Ran { reply, access, has_failed, is_passing }) = ran else {
             let body = match branch.whole {
                 Some(_) => Body::Outcome(Outcome::Aborted),
                 None => Body::Reply { sequence, reply: None, access: branch.access, votes: false },
@@ -219,6 +241,10 @@ impl<W: Work> Participant<W> {
         branch.access = branch.access.max(access);
         match (vote.filter(|_| !has_failed), branch.whole) {
             (Some(branches), _) => self.reserve(id, branches, Some(Rides { sequence, reply })),
+            (None, Some(_)) if is_passing => {
+                self.abort(id, now);
+                self.answer(id, Body::Outcome(Outcome::Answered(reply)));
+            }
             (None, Some(level)) => {
                 let of = BranchRef { partition: self.id, opening, access: Access::Writes };
                 let branches = Branches { deciding: self.id, all: [of].into(), level };
@@ -297,6 +323,13 @@ impl<W: Work> Participant<W> {
             Step::Rows => return self.decider.rows_durable(id, now, &mut self.effects),
             Step::Bound(by) => return self.is_bound(id, by),
             Step::Aborted => return self.has_aborted(id),
+            Step::Expired => return self.expires = false,
+            Step::Answer => {
+                if let Some(reply) = self.answering.remove(&id) {
+                    self.answer(id, Body::Outcome(Outcome::Answered(reply)));
+                }
+                return;
+            }
             Step::Prepared | Step::Reads | Step::Commit => {}
         }
         let Some(branch) = self.branches.get_mut(&id) else { return };
@@ -380,6 +413,7 @@ impl<W: Work> Participant<W> {
         }
         let mut branch = Branch::new(State::Parked, now);
         branch.request = act.request.filter(|_| act.deciding == self.id);
+        branch.level = act.level;
         branch.whole = whole;
         branch.waiting.insert(act.sequence, act);
         self.branches.insert(id, branch);
@@ -390,15 +424,16 @@ impl<W: Work> Participant<W> {
     fn begin(&mut self, id: TransactionId, now: Duration) {
         let branch = &self.branches[&id];
         if let Some(request) = branch.request {
-            let outcome = match self.find_answer(request, now) {
-                Found::New => None,
-                Found::Answered(reply) => Some(Outcome::Answered(reply)),
-                Found::TooOld => Some(Outcome::TooOld),
-            };
-            if let Some(outcome) = outcome {
+            let level = branch.level;
+            let found = self.find_answer(request, now);
+            if !matches!(found, Found::New) {
                 self.branches.remove(&id);
                 self.ended.end(id, Ended::Aborted);
-                return self.answer(id, Body::Outcome(outcome));
+            }
+            match found {
+                Found::New => {}
+                Found::Answered(reply) => return self.answer_at(level, id, reply),
+                Found::TooOld => return self.answer(id, Body::Outcome(Outcome::TooOld)),
             }
             let is_original = |(of, other): (&TransactionId, &Branch<W>)| {
                 *of != id
@@ -409,7 +444,8 @@ impl<W: Work> Participant<W> {
                 return;
             }
         }
-        let is_alone = branch.whole.is_some() || fault_injection::is_on("unlocked-reads-over-partitions");
+        let is_alone =
+            self.branches[&id].whole.is_some() || fault_injection::is_on("unlocked-reads-over-partitions");
         let locking = if is_alone { Locking::AsAlone } else { Locking::ReadsLock };
         self.effects.push(Effect::Begin { transaction: id, locking });
         self.branches.get_mut(&id).expect("it is here").state = State::Idle;
@@ -487,7 +523,7 @@ impl<W: Work> Participant<W> {
                     Outcome::Answered(answer.clone())
                 }
                 None => match request.map(|request| self.find_answer(request, now)) {
-                    Some(Found::Answered(reply)) => Outcome::Answered(reply),
+                    Some(Found::Answered(reply)) => return self.answer_at(branches.level, id, reply),
                     Some(Found::New) if !self.decider.may_have_lost(&branches) => Outcome::Aborted,
                     // Its decision may have been forgotten.
                     _ => Outcome::Unknown,
@@ -495,6 +531,16 @@ impl<W: Work> Participant<W> {
             },
         };
         self.answer(id, Body::Outcome(outcome));
+    }
+
+    /// Answers a request from its row, once the row is durable at the level that it is asked for at now. The request
+    /// may have been answered at a lower one.
+    fn answer_at(&mut self, level: Level, id: TransactionId, reply: W::Reply) {
+        if fault_injection::is_on("rows-answer-below-their-level") {
+            return self.answer(id, Body::Outcome(Outcome::Answered(reply)));
+        }
+        self.answering.insert(id, reply);
+        self.effects.push(Effect::AwaitAnswer { transaction: id, level });
     }
 
     fn reserve(&mut self, id: TransactionId, branches: Branches, rides: Option<Rides<W>>) {

@@ -125,10 +125,12 @@ pub enum RowChange<W: Work> {
     Forgotten(TransactionId),
     /// The answer of a request; it takes the place of the session's last one (C12).
     Answer(Request, W::Reply),
-    /// The last answer of a session has expired; its row goes.
+    /// The answer of a request has expired; its row goes, unless it is that of a later request of the session by now.
     Expired {
         /// The session.
         session: u64,
+        /// The request's number in it.
+        number: u64,
     },
     /// The partition has had a forced loss, of records of openings up to this one. The driver of the opening that
     /// follows the loss writes it.
@@ -189,7 +191,9 @@ impl<W: Work> SystemRows<W> {
                 self.answers.retain(|(of, _)| of.session != request.session);
                 self.answers.push((*request, reply.clone()));
             }
-            RowChange::Expired { session } => self.answers.retain(|(of, _)| of.session != *session),
+            RowChange::Expired { session, number } => {
+                self.answers.retain(|(of, _)| (of.session, of.number) != (*session, *number));
+            }
             RowChange::Lost(opening) => self.lost = self.lost.max(Some(*opening)),
         }
     }

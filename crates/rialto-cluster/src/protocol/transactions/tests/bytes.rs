@@ -37,6 +37,7 @@ fn bodies() -> Vec<Body<Bank>> {
         low: 5,
         deciding: PartitionId(0),
         request: Some(REQUEST),
+        level: Level::Replicated,
         sequence: 2,
         action: vec![Op::Read(1), Op::Add(2, -7)],
         vote,
@@ -83,7 +84,7 @@ fn rows() -> Vec<RowChange<Bank>> {
         RowChange::Decision(ID, Decision::Abort, branches()),
         RowChange::Forgotten(ID),
         RowChange::Answer(REQUEST, answer()),
-        RowChange::Expired { session: 9 },
+        RowChange::Expired { session: 9, number: 1 << 40 },
         RowChange::Lost(Opening(1 << 33)),
     ]
 }

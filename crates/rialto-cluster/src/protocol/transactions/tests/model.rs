@@ -230,6 +230,10 @@ impl Model {
         self.wait_for(id, Step::Reads, level);
     }
 
+    pub fn await_answer(&mut self, id: TransactionId, level: Level) {
+        self.wait_for(id, Step::Answer, level);
+    }
+
     pub fn write(&mut self, id: TransactionId, rows: Vec<RowChange<Bank>>, level: Level, step: Step) {
         self.append(id, Effects::None, rows);
         self.wait_for(id, step, level);
@@ -389,7 +393,11 @@ impl Model {
                 let Running { sequence, seen, .. } = open.running.take().expect("it runs");
                 let access = if open.writes.is_empty() { Access::Reads } else { Access::Writes };
                 let reply = Answer { seen, has_failed: false };
-                self.told.push(Told::Ran(id, sequence, Some(Ran { reply, access, has_failed: false })));
+                self.told.push(Told::Ran(
+                    id,
+                    sequence,
+                    Some(Ran { reply, access, has_failed: false, is_passing: false }),
+                ));
                 return true;
             };
             let only_reads = running.ops.iter().all(|op| matches!(op, Op::Read(_)));

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::model::{Answer, Bank, Op};
+use crate::protocol::transactions::participant::EXPIRED_MAX;
 use crate::protocol::transactions::{
-    Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect, Decision,
-    Effect, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran, RowChange,
-    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Undecided,
-    Verdict,
+    Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator, CoordinatorEffect,
+    Decision, Effect, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan,
+    Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries,
+    UNDECIDED_FOR, Undecided, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -54,6 +55,7 @@ impl Of {
             Effect::Commit { rows, .. } => format!("commit, {} rows", rows.len()),
             Effect::Begin { .. } => "begin".to_owned(),
             Effect::Run { .. } => "run".to_owned(),
+            Effect::AwaitAnswer { level, .. } => format!("await {level:?}"),
             effect => format!("{effect:?}"),
         };
         self.0.take_effects().into_iter().map(short).collect()
@@ -159,12 +161,13 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
         low: 1,
         deciding: DECIDING,
         request: None,
+        level: Level::Replicated,
         sequence: 0,
         action,
         vote: None,
     };
     assert_eq!(of.hears(COORDINATOR, Body::Act(act), 0), ["begin", "run"]);
-    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false };
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false, is_passing: false };
     of.0.ran(ID, 0, Some(ran), Duration::ZERO);
     of.effects();
     let other = Sender::Partition(OTHER, Opening(3));
@@ -184,6 +187,7 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
         low: 1,
         deciding: DECIDING,
         request: None,
+        level: Level::Replicated,
         sequence: 0,
         action,
         vote: None,
@@ -192,7 +196,7 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
     of.0.ran(
         ID,
         0,
-        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false }),
         Duration::ZERO,
     );
     let verdict = Verdict::Commit(Answer::default());
@@ -345,12 +349,13 @@ fn a_branch_whose_last_action_has_failed_does_not_vote() {
             low: 1,
             deciding: DECIDING,
             request: None,
+            level: Level::Replicated,
             sequence: 0,
             action,
             vote: Some(branches()),
         };
         of.hears(COORDINATOR, Body::Act(act), 0);
-        let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed };
+        let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed, is_passing: false };
         of.0.ran(ID, 0, Some(ran), Duration::ZERO);
         let effects = of.effects();
         assert_eq!(effects.len(), 1);
@@ -370,6 +375,7 @@ fn a_branch_that_has_written_is_not_confirmed() {
         low: 1,
         deciding: DECIDING,
         request: None,
+        level: Level::Replicated,
         sequence: 0,
         action,
         vote: None,
@@ -378,10 +384,122 @@ fn a_branch_that_has_written_is_not_confirmed() {
     of.0.ran(
         ID,
         0,
-        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false }),
+        Some(Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false }),
         Duration::ZERO,
     );
     of.effects();
     let confirm = Body::Confirm { opening: Opening(3), level: Level::Replicated };
     assert_eq!(of.hears(COORDINATOR, confirm, 0), ["abort, 0 rows", "NoBranch"]);
+}
+
+/// A call of one partition with a number, at a level.
+fn numbered(request: Request, level: Level) -> Body<Bank> {
+    Body::Call { opening: Opening(3), low: 1, request: Some(request), level, action: vec![Op::Add(0, 1)] }
+}
+
+/// Has a participant hear a call, and gives what it does.
+fn calls(of: &mut Of, number: u64, body: Body<Bank>, now: Duration) -> Vec<String> {
+    let (transaction, to) = (TransactionId { number, ..ID }, Address::Partition(DECIDING));
+    of.0.receive(Message { from: COORDINATOR, to, transaction, body }, now);
+    of.effects()
+}
+
+#[test]
+fn a_request_is_answered_from_its_row_at_the_level_that_it_is_sent_again_at() {
+    let request = Request { session: 9, number: 1, issued: Duration::ZERO };
+    let mut of = Of::open(DECIDING, 3, &[]);
+    assert_eq!(calls(&mut of, 1, numbered(request, Level::Memory), Duration::ZERO), ["begin", "run"]);
+    let ran = Ran { reply: Answer::default(), access: Access::Writes, has_failed: false, is_passing: false };
+    of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+    of.0.reserved(ID, true, Duration::ZERO);
+    of.effects();
+    assert!(of.step(Step::Commit)[0].starts_with("Outcome(Answered"));
+    for (number, level) in [(2, Level::Disk), (3, Level::Replicated), (4, Level::Memory)] {
+        let again = calls(&mut of, number, numbered(request, level), Duration::ZERO);
+        assert_eq!(again, [format!("await {level:?}")]);
+        of.0.durable(TransactionId { number, ..ID }, Step::Answer, Duration::ZERO);
+        let answered = of.effects();
+        assert!(answered.len() == 1 && answered[0].starts_with("Outcome(Answered"), "{answered:?}");
+    }
+    // Over several partitions, too, and for a decision that an earlier opening was asked for.
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: Some(request),
+        level: Level::Disk,
+        sequence: 0,
+        action: vec![Op::Add(0, 1)],
+        vote: None,
+    };
+    assert_eq!(calls(&mut of, 5, Body::Act(act), Duration::ZERO), ["await Disk"]);
+    let (branches, verdict) = (branches(), Verdict::Commit(Answer::default()));
+    let decide = Body::Decide { branches, request: Some(request), verdict };
+    assert_eq!(calls(&mut of, 6, decide, Duration::ZERO), ["await Replicated"]);
+}
+
+#[test]
+fn answers_that_expire_together_go_some_at_a_time() {
+    let count = EXPIRED_MAX as u64 + 10;
+    let answer = |session| {
+        RowChange::Answer(Request { session, number: 3, issued: Duration::ZERO }, Answer::default())
+    };
+    let rows: Vec<_> = (0..count).map(answer).collect();
+    let mut of = Of::open(DECIDING, 3, &rows);
+    let late = LIFETIME + CLOCK_MARGIN + Duration::from_secs(1);
+    let written = |of: &mut Of| -> Vec<usize> {
+        of.0.tick(late);
+        let rows = |effect| match effect {
+            Effect::Write { rows, step: Step::Expired, .. } => {
+                assert!(rows.iter().all(|row| matches!(row, RowChange::Expired { number: 3, .. })));
+                rows.len()
+            }
+            effect => panic!("{effect:?}"),
+        };
+        of.0.take_effects().into_iter().map(rows).collect()
+    };
+    assert_eq!(written(&mut of), [EXPIRED_MAX]);
+    assert_eq!(written(&mut of), [0; 0], "they are being removed");
+    of.step(Step::Expired);
+    assert_eq!(written(&mut of), [10]);
+    of.step(Step::Expired);
+    assert_eq!(written(&mut of), [0; 0]);
+}
+
+#[test]
+fn a_late_removal_leaves_the_answer_of_a_later_request() {
+    let answer =
+        |number| RowChange::Answer(Request { session: 9, number, issued: Duration::ZERO }, Answer::default());
+    let mut rows = SystemRows::<Bank>::default();
+    rows.apply(&answer(2));
+    rows.apply(&RowChange::Expired { session: 9, number: 1 });
+    assert_eq!(rows.answers.len(), 1);
+    rows.apply(&RowChange::Expired { session: 9, number: 2 });
+    assert_eq!(rows.answers.len(), 0);
+}
+
+#[test]
+fn requests_of_clocks_that_are_far_ahead_do_not_run() {
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let now = Duration::from_secs(1_000_000);
+    let issued = |issued| numbered(Request { session: 9, number: 1, issued }, Level::Memory);
+    for (number, ahead) in [(1, CLOCK_MARGIN + Duration::from_secs(1)), (2, Duration::MAX - now)] {
+        assert_eq!(calls(&mut of, number, issued(now + ahead), now), ["Outcome(TooOld)"]);
+    }
+    assert_eq!(calls(&mut of, 3, issued(now + CLOCK_MARGIN), now), ["begin", "run"]);
+}
+
+#[test]
+fn a_reply_that_passes_is_no_answer_for_good() {
+    let request = Request { session: 9, number: 1, issued: Duration::ZERO };
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let call = || numbered(request, Level::Memory);
+    assert_eq!(calls(&mut of, 1, call(), Duration::ZERO), ["begin", "run"]);
+    // Another sending waits for it.
+    assert_eq!(calls(&mut of, 2, call(), Duration::ZERO), [""; 0]);
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: true, is_passing: true };
+    of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+    let effects = of.effects();
+    assert_eq!(effects[..3], ["abort, 0 rows", "begin", "run"]);
+    assert!(effects.len() == 4 && effects[3].starts_with("Outcome(Answered"), "{effects:?}");
 }

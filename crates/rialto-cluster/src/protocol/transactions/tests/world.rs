@@ -395,6 +395,7 @@ impl World {
             }
             Effect::Prepare { transaction, rows, level } => model.prepare(transaction, rows, level),
             Effect::AwaitReads { transaction, level } => model.await_reads(transaction, level),
+            Effect::AwaitAnswer { transaction, level } => model.await_answer(transaction, level),
             Effect::Commit { transaction, keeps, rows, level } => {
                 model.commit(transaction, keeps, rows, level);
                 if !is_deposed {
