@@ -6,7 +6,7 @@ use std::time::Duration;
 use rialto::{Database, Durability, Error, Result, Retries, Transaction, TxOptions};
 
 use super::branch::{Body, Branch};
-use super::work::Answer;
+use super::work::{Answer, unprotected};
 use crate::node::calls::{ActionInput, CallAction, Failure, Outputs, Part, Procedure, words_of};
 use crate::protocol::transactions::{Access, Level, Locking};
 
@@ -28,6 +28,12 @@ impl Branch {
         let Some(procedure) = node.procedures().find(&name, Some(version)) else {
             return self.failed(sequence, Failure::NotInstalled, level, body);
         };
+        // As the operator has chosen for a partition with too few replicas in sync.
+        let needs_others = access == Access::Writes && level == Level::Replicated;
+        if needs_others && !matches!(part, Part::Settle) && self.served.lead().refuses_level_2() {
+            let why = unprotected(self.served.serves().partition).to_string();
+            return self.failed(sequence, Failure::Passing(why), level, body);
+        }
         let (mut body, ran) = match part {
             Part::Whole { arguments } => self.whole(procedure, (level, access, is_numbered), &arguments),
             Part::Some { phase, actions, arguments, earlier } => {

@@ -15,13 +15,14 @@ use super::counts::Counters;
 use super::directory::Serves;
 use super::over::Over;
 use super::served::ServedPartition;
-use super::work::{Action as AnyAction, Answer, SqlWork, of_replica};
+use super::work::{Action as AnyAction, Answer, SqlWork, of_replica, unprotected};
 use crate::net::SendError;
 use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure, words_of};
 use crate::node::random::random_number;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
-    Access, Address, Body, BranchRef, Coordinator, Message, Opening, Outcome, Pace, Plan, Sender, Tries,
+    Access, Address, Body, BranchRef, Coordinator, Level, Message, Opening, Outcome, Pace, Plan, Sender,
+    Tries,
 };
 
 /// The first pause between two tries of a call, and the longest one. Each is twice as long as the one before it, or up
@@ -267,6 +268,9 @@ impl Transactions {
         let (procedure, level) = (&trying.procedure, trying.call.level.of_protocol());
         let db = admitted.database();
         let read_only = procedure.access() == Access::Reads;
+        if !read_only && level == Level::Replicated && lead.refuses_level_2() {
+            return Tried::Passing(unprotected(served.serves().partition).to_string());
+        }
         let options = TxOptions { read_only, ..options(db, procedure, level) };
         let (mut has_ended, mut has_too_much) = (false, false);
         let ran = db.submit_with(&options, |tx| {
