@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rialto::TxOptions;
 use rialto::row::Value;
-use rialto_cluster::node::Level;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest, AdminSocket, NodeReport, Reached, ask};
+use rialto_cluster::node::{DecisionStage, Level};
 use rialto_cluster::protocol::transactions::{
     Access, BranchRef, Branches, Decision, Level as CommitLevel, Opening, Start, TransactionId,
 };
@@ -85,7 +85,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
     soon("all branches have ended", || {
         let AdminAnswer::Status(report) = asked(&AdminRequest::Status) else { panic!("a status") };
         assert!(report.undecided.is_empty(), "{report:?}");
-        report.decided.len() == 2 && report.decided.iter().all(|decided| decided.is_over)
+        report.decided.len() == 2 && report.decided.iter().all(|decided| decided.stage == DecisionStage::Over)
     });
     drop(socket);
     cluster.nodes[to] = Arc::into_inner(node);
