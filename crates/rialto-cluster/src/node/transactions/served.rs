@@ -207,7 +207,7 @@ impl ServedPartition {
         decision: Decision,
     ) -> std::result::Result<(), NotDecided> {
         // A primary that another one has followed would write nothing that stays.
-        if !self.lead.serves() && !fault_injection::is_on("deposed-primary-decides") {
+        if !self.lead.serves() {
             return Err(NotDecided::NotServing);
         }
         let mut settled = false;
@@ -478,9 +478,7 @@ impl ServedPartition {
         match retried(|| db.commit_prepared_with(&rows::name(id), body)) {
             Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
             // Another opening with the same options would find the same: the branch waits, prepared, for other ones.
-            Err(Error::LogTooSmall { length, limit, log_bytes_max })
-                if !fault_injection::is_on("resigns-for-ever") =>
-            {
+            Err(Error::LogTooSmall { length, limit, log_bytes_max }) => {
                 self.lead.tell_trouble(format!(
                     "the branch of {id}, which is to commit, needs {length} bytes of the log, and a log of {log_bytes_max} \
                      bytes (log_bytes_max) can make room for {limit}. It keeps its locks, and no other branch can vote here. Start \
