@@ -154,7 +154,9 @@ fn a_redo_that_gets_on_is_waited_for() {
             db.transact(|tx| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)])).unwrap();
         }
     });
-    let follower = Follower::open_on_redoing_up_to(to, options(), Lsn::ZERO).unwrap();
+    let follower = Follower::open_on(to, options()).unwrap();
+    assert!(follower.wait_redone(follower.received(), SOON).unwrap());
+    follower.redo_up_to(follower.redone());
     let table = primary.table("t").unwrap();
     (1..=ROWS).for_each(|id| add(&primary, &table, id, 1).unwrap());
     ship(&primary, &follower, 1 << 20).unwrap();
