@@ -45,6 +45,7 @@ use crate::store::paged::{DiskTables, PAGE_FILE};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::prepared::{PreparedTransactions, TakenAgain};
+use crate::txn::redo_steps::RedoSteps;
 use crate::txn::two_stage::TwoStages;
 use crate::{fault_injection, seed};
 
@@ -152,6 +153,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options, role: Role) -> Result<
         clock: options.clock.clone(),
         stages: Some(Box::new(TwoStages::new(options.two_stage))),
         prepared: PreparedTransactions::default(),
+        redo_steps: RedoSteps::default(),
         releases: Arc::default(),
         defaults: TxDefaults {
             durability: options.durability,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use rialto_cluster::node::DecisionStage;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest, DecidedReport, UndecidedReport};
 use rialto_cluster::protocol::transactions::{Decision, TransactionId};
 
@@ -54,12 +55,40 @@ impl View {
     /// The transactions that wait for an operator, each with the node that leads its deciding partition.
     pub fn undecided(&self) -> impl Iterator<Item = (&NodeView, &UndecidedReport)> {
         let reports = self.nodes.iter().filter_map(|node| Some((node, node.report.as_ref()?)));
-        reports.flat_map(|(node, report)| report.undecided.iter().map(move |undecided| (node, undecided)))
+        let all = reports
+            .flat_map(|(node, report)| report.undecided.iter().map(move |undecided| (node, undecided)));
+        all.filter(|(_, undecided)| self.is_newest(&undecided.transaction, undecided.opening))
     }
 
     fn decided(&self, name: &str) -> Option<&DecidedReport> {
         let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
-        reports.flat_map(|report| &report.decided).find(|decided| decided.transaction == name)
+        let mut all = reports.flat_map(|report| &report.decided);
+        all.find(|decided| decided.transaction == name && self.is_newest(name, decided.opening))
+    }
+
+    /// Whether no later primary of the deciding partition says something of a transaction. One that another has followed
+    /// may not know that yet.
+    fn is_newest(&self, name: &str, opening: u64) -> bool {
+        self.nodes.iter().filter_map(|node| node.report.as_ref()).all(|report| {
+            let undecided = report.undecided.iter().map(|of| (&of.transaction, of.opening));
+            let decided = report.decided.iter().map(|of| (&of.transaction, of.opening));
+            undecided.chain(decided).all(|(of, other)| of != name || other <= opening)
+        })
+    }
+
+    /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all partitions
+    /// are led by nodes that answer here.
+    fn knows(&self, name: &str) -> Result<Option<bool>, Failed> {
+        if self.partitions.iter().any(|partition| partition.serves.is_none()) {
+            return Ok(None);
+        }
+        for node in self.nodes.iter().filter(|node| node.report.is_some()) {
+            match node.ask(&AdminRequest::Knows { transaction: name.to_owned() })? {
+                AdminAnswer::Knows(false) => {}
+                _ => return Ok(Some(true)),
+            }
+        }
+        Ok(Some(false))
     }
 }
 
@@ -72,60 +101,101 @@ pub fn run(args: &DecideArgs) -> Result<ExitCode, Failed> {
     if let Err(error) = name.parse::<TransactionId>() {
         return Err(Failed::usage(format_args!("--transaction {name}: {error}")));
     }
-    let decision = Decision::from(choice);
-    if let Some((node, undecided)) = view.undecided().find(|(_, undecided)| undecided.transaction == *name) {
-        tell(consequences(undecided, decision));
-        let request =
-            AdminRequest::Decide { partition: undecided.partition, transaction: name.clone(), decision };
-        if let AdminAnswer::Refused(why) = node.ask(&request)? {
-            return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
-        }
-    } else if let Some(decided) = view.decided(name) {
-        if decided.decision != decision {
-            return Err(Failed::unusable(format_args!(
-                "transaction {name} was decided otherwise before: {}. That stays",
-                decided.decision
-            )));
-        }
-    } else {
-        return Err(Failed::unusable(format_args!(
-            "no node on this machine has an undecided transaction {name}. It has ended, or the node that leads its deciding \
-             partition is on another machine or down; without --transaction, this command lists those that are undecided here"
-        )));
-    }
-    let began = Instant::now();
+    decide(view, args, name, choice.into())
+}
+
+/// Decides a transaction, and waits until all branches have ended so. A primary that fails before the decision is on record
+/// loses it: then its successor is told.
+fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> Result<ExitCode, Failed> {
+    let (began, mut told) = (Instant::now(), None);
     loop {
-        let view = View::of(&args.data)?;
-        if view.decided(name).is_some_and(|decided| decided.is_over) {
-            let text = format!("transaction {name} was decided: {decision}. All its branches have ended so");
-            return Ok(print(text, ExitCode::SUCCESS));
+        if let Some(decided) = view.decided(name) {
+            match (decided.decision == decision, decided.stage) {
+                (true, DecisionStage::Over) => {
+                    let text =
+                        format!("transaction {name} was decided: {decision}. All its branches have ended so");
+                    return Ok(print(text, ExitCode::SUCCESS));
+                }
+                // It may still be lost.
+                (true, DecisionStage::Recording | DecisionStage::Telling)
+                | (false, DecisionStage::Recording) => {}
+                (false, DecisionStage::Telling | DecisionStage::Over) => {
+                    return Err(Failed::unusable(format_args!(
+                        "transaction {name} was decided otherwise before: {}. That stays",
+                        decided.decision
+                    )));
+                }
+            }
+        } else if let Some((node, undecided)) =
+            view.undecided().find(|(_, undecided)| undecided.transaction == *name)
+        {
+            if told != Some(undecided.opening) {
+                tell(consequences(undecided, decision));
+            }
+            let (partition, transaction) = (undecided.partition, name.to_owned());
+            let request = AdminRequest::Decide { partition, transaction, decision };
+            if let AdminAnswer::Refused(why) = node.ask(&request)? {
+                return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
+            }
+            told = Some(undecided.opening);
+        } else {
+            match view.knows(name)? {
+                Some(false) => {
+                    let text = format!(
+                        "transaction {name}: no partition has anything of it that waits. It has ended, or there was none of this \
+                         name; nothing is to be decided"
+                    );
+                    return Ok(print(text, ExitCode::SUCCESS));
+                }
+                None if told.is_none() => {
+                    return Err(Failed::unusable(format_args!(
+                        "no node on this machine has an undecided transaction {name}, and not all partitions are led by nodes \
+                         on this machine: run this where its deciding partition is led. Without --transaction, this command \
+                         lists those that are undecided here"
+                    )));
+                }
+                Some(true) | None => {}
+            }
         }
         if began.elapsed() > PATIENCE {
             return Err(Failed::failing(format_args!(
-                "not all branches of transaction {name} have ended after {} s. If rialto cluster status shows that it is still \
-                 undecided, its deciding partition has got another primary meanwhile: run this again. Else the decision \
-                 ({decision}) stays, and is told to the other branches once their partitions serve",
-                PATIENCE.as_secs()
+                "not all branches of transaction {name} have ended after {} s. A decision that is on record stays, and is told to \
+                 the other branches once their partitions serve. Run this again with the same decision ({decision}): {}",
+                PATIENCE.as_secs(),
+                command(name, decision, &args.data)
             )));
         }
         std::thread::sleep(LOOK);
+        view = View::of(&args.data)?;
     }
 }
 
 /// The command that decides a transaction.
-pub fn command(undecided: &UndecidedReport, data: &Path) -> String {
-    format!(
-        "rialto cluster decide --transaction {} --decision commit|abort --data {}",
-        undecided.transaction,
-        data.display()
-    )
+pub fn command(transaction: &str, decision: Decision, data: &Path) -> String {
+    let data = quoted(&data.display().to_string());
+    format!("rialto cluster decide --transaction {transaction} --decision {decision} --data {data}")
+}
+
+/// A word of a command, as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@,%=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// The commands that decide a transaction one way or the other, on lines of their own.
+pub fn commands(undecided: &UndecidedReport, data: &Path) -> String {
+    let of = |decision| command(&undecided.transaction, decision, data);
+    format!("  {}\n  {}", of(Decision::Commit), of(Decision::Abort))
 }
 
 /// What is undecided, in words.
 fn list(view: &View, data: &Path) -> String {
     let mut text = String::new();
     for (_, undecided) in view.undecided() {
-        let _ = writeln!(text, "{}\n  {}", in_words(undecided), command(undecided, data));
+        let _ = writeln!(text, "{}\n{}", in_words(undecided), commands(undecided, data));
     }
     if text.is_empty() {
         text += "no transaction waits for an operator, as far as the nodes on this machine know\n";
@@ -180,6 +250,7 @@ mod tests {
         let undecided = UndecidedReport {
             transaction: "0.1760000000000.17".to_owned(),
             partition: 2,
+            opening: 7,
             age_ms: 61_999,
             prepared: vec![1, 3],
             lost: vec![4],
@@ -195,8 +266,10 @@ mod tests {
         );
         assert!(consequences(&undecided, Decision::Abort).contains("in partitions 1, 3 are undone"));
         assert_eq!(
-            command(&undecided, Path::new("/d")),
-            "rialto cluster decide --transaction 0.1760000000000.17 --decision commit|abort --data /d"
+            commands(&undecided, Path::new("/d/my nodes")),
+            "  rialto cluster decide --transaction 0.1760000000000.17 --decision commit --data '/d/my nodes'\n  \
+             rialto cluster decide --transaction 0.1760000000000.17 --decision abort --data '/d/my nodes'"
         );
+        assert_eq!(["/d/a-b_1", "it's", ""].map(quoted), ["/d/a-b_1", r"'it'\''s'", "''"]);
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rialto_cluster::node::Standing;
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
+use rialto_cluster::protocol::transactions::Decision;
 use serde_json::{Value, json};
 
 use super::decide;
@@ -102,7 +103,8 @@ fn in_json(view: &View, data: &Path) -> Value {
                 "age_ms": undecided.age_ms,
                 "prepared": undecided.prepared,
                 "lost": undecided.lost,
-                "command": decide::command(undecided, data),
+                "commit_command": decide::command(&undecided.transaction, Decision::Commit, data),
+                "abort_command": decide::command(&undecided.transaction, Decision::Abort, data),
             })
         })
         .collect();
@@ -156,9 +158,9 @@ fn in_words(view: &View, data: &Path) -> String {
     for (_, undecided) in view.undecided() {
         let _ = writeln!(
             text,
-            "{}\n  Its decision was lost by force: an operator decides it. {}",
+            "{}\n  Its decision was lost by force: an operator decides it, by one of\n{}",
             decide::in_words(undecided),
-            decide::command(undecided, data)
+            decide::commands(undecided, data)
         );
     }
     text

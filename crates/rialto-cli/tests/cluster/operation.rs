@@ -84,10 +84,15 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
         text(&listed)
     );
     assert_eq!(demo.status()["undecided"], serde_json::json!([]));
-    for (name, code) in [("0.1.1", 3), ("0.1", 2)] {
-        let refused = demo.command(&["decide", "--transaction", name, "--decision", "abort"]);
-        assert!(refused.status.code() == Some(code) && stderr(&refused).contains(name), "{}", text(&refused));
-    }
+    demo.wait("all serve", |status| partitions(status).iter().all(|partition| partition["serves"] == true));
+    let over = demo.command(&["decide", "--transaction", "0.1.1", "--decision", "abort"]);
+    assert!(
+        over.status.code() == Some(0) && stdout(&over).contains("nothing is to be decided"),
+        "{}",
+        text(&over)
+    );
+    let refused = demo.command(&["decide", "--transaction", "0.1", "--decision", "abort"]);
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains("0.1"), "{}", text(&refused));
     // The other one comes back behind it.
     let mut other = demo.start_node(&lost);
     demo.wait_until_whole();

@@ -46,4 +46,4 @@ pub use replica::{
     read_configuration, read_configurations,
 };
 pub use running::{Node, NodeError, NodeOptions};
-pub use transactions::{TransactionCounts, Transactions, make_table};
+pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rialto::TxOptions;
 use rialto::row::Value;
-use rialto_cluster::node::Level;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest, AdminSocket, NodeReport, Reached, ask};
+use rialto_cluster::node::{DecisionStage, Level};
 use rialto_cluster::protocol::transactions::{
     Access, BranchRef, Branches, Decision, Level as CommitLevel, Opening, Start, TransactionId,
 };
@@ -70,10 +70,16 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
         let transaction = id.to_owned();
         asked(&AdminRequest::Decide { partition: 0, transaction, decision })
     };
+    assert_eq!(asked(&AdminRequest::Knows { transaction: keeps.name() }), AdminAnswer::Knows(true));
     for _ in 0..2 {
         assert_eq!(decide(&keeps.name(), Decision::Commit), AdminAnswer::Begun);
         assert_eq!(decide(&undone.name(), Decision::Abort), AdminAnswer::Begun);
     }
+    soon("all branches have ended", || {
+        let AdminAnswer::Status(report) = asked(&AdminRequest::Status) else { panic!("a status") };
+        assert!(report.undecided.is_empty(), "{report:?}");
+        report.decided.len() == 2 && report.decided.iter().all(|decided| decided.stage == DecisionStage::Over)
+    });
     for (id, why) in [
         (keeps.name(), "decided otherwise before: commit"),
         ("0.1.9".to_owned(), "does not wait for an operator"),
@@ -82,11 +88,9 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
         let AdminAnswer::Refused(refused) = decide(&id, Decision::Abort) else { panic!("{id}: {why}") };
         assert!(refused.contains(why), "{refused}");
     }
-    soon("all branches have ended", || {
-        let AdminAnswer::Status(report) = asked(&AdminRequest::Status) else { panic!("a status") };
-        assert!(report.undecided.is_empty(), "{report:?}");
-        report.decided.len() == 2 && report.decided.iter().all(|decided| decided.is_over)
-    });
+    for (id, knows) in [(keeps.name(), false), ("0.1.9".to_owned(), false)] {
+        assert_eq!(asked(&AdminRequest::Knows { transaction: id }), AdminAnswer::Knows(knows));
+    }
     drop(socket);
     cluster.nodes[to] = Arc::into_inner(node);
     assert_eq!(cluster.rows(1), [7]);

@@ -7,7 +7,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Openings, Running, Swaps};
+use crate::node::{Appends, Database, Kernel, Openings, Redoes, Running, Swaps};
 use crate::world::{Arrival, HEARTBEAT, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
@@ -174,7 +174,7 @@ impl World {
             }
             Effect::RedoUpTo(place) => {
                 let this = &mut self.nodes[node];
-                this.bound = this.bound.max(place.0 as usize);
+                this.bound = place.0 as usize;
                 self.redo(node);
             }
             Effect::SyncDisk => {
@@ -307,9 +307,10 @@ impl World {
         self.step(node, Event::Opened { life }, &[]);
     }
 
-    fn redo(&mut self, node: usize) {
+    /// What may be redone is.
+    pub fn redo(&mut self, node: usize) {
         let this = &mut self.nodes[node];
-        if this.kernel == Kernel::Follows {
+        if this.kernel == Kernel::Follows && this.redoes == Redoes::Usual {
             this.log.redone = this.log.redone.max(this.bound.min(this.log.len()));
         }
     }

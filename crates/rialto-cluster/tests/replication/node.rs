@@ -61,6 +61,14 @@ pub enum Openings {
     Stuck,
 }
 
+/// Whether a standby redoes what it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redoes {
+    Usual,
+    /// Reads hold it up.
+    HeldUp,
+}
+
 /// What becomes of blocks that come to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appends {
@@ -88,6 +96,7 @@ pub struct Node {
     /// The database does not lead.
     pub fails_to_lead: bool,
     pub openings: Openings,
+    pub redoes: Redoes,
     /// What has failed is repaired by an opening only.
     pub needs_opening: bool,
     /// Its replica has said that it is none of the partition's.

@@ -13,7 +13,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Memory, Node, Openings, Swaps};
+use crate::node::{Appends, Database, Kernel, Memory, Node, Openings, Redoes, Swaps};
 use crate::oracle::{Oracle, Seen};
 use crate::store::ModelStore;
 
@@ -212,6 +212,7 @@ impl World {
                 appends: Appends::Work,
                 fails_to_lead: false,
                 openings: Openings::Usual,
+                redoes: Redoes::Usual,
                 needs_opening: false,
                 says_removed: false,
                 leads_begun: 0,

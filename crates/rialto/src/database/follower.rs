@@ -19,6 +19,7 @@ use crate::backup::{self, ReceivedCopy};
 use crate::commit::Logging;
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::io::{Disk, FileDisk};
@@ -242,6 +243,13 @@ impl Follower {
         self.database.core().commits.log.place()
     }
 
+    /// How many steps its redo has done, and its [end of following](Follower::lead): records of the log, rows, locks. For a
+    /// caller that has to know whether these get on: a single transaction may be long. What is tried again is not counted
+    /// again.
+    pub fn steps(&self) -> u64 {
+        self.database.core().redo_steps.count()
+    }
+
     /// Waits until a place is redone, for at most this time; false if it is not then.
     ///
     /// # Errors
@@ -295,8 +303,8 @@ impl Follower {
     /// that.
     ///
     /// # Blocking
-    /// The call waits for the redo, for at most `patience`: transactions that read may hold locks that it needs. Then
-    /// it takes prepared transactions again, and may wait for each of their locks for as long. Meanwhile calls of
+    /// The call waits for the redo as long as that gets on, and then for at most `patience`: transactions that read may hold
+    /// locks that it needs. Then it takes prepared transactions again, and may wait for each of their locks for as long. Meanwhile calls of
     /// [`Follower::append`] wait. Once it leads, it may wait for room in the log for their decisions, for up to
     /// [`Options::log_wait_max`].
     ///
@@ -348,13 +356,19 @@ impl Follower {
             self.redoing.redo_some()?;
         }
         let patience = if self.is_threaded() { patience } else { Duration::ZERO };
-        match self.redoing.wait(last, patience)? {
-            true => core.storage.check_open(),
-            false => Err(self.redoing.hindrance().unwrap_or(Error::LockTimeout {
-                lock: "the redo of what was received".to_owned(),
-                waited_ms: patience.as_millis() as u64,
-            })),
+        let mut before = self.steps();
+        while !self.redoing.wait(last, patience)? {
+            let steps = self.steps();
+            let gets_on = steps != before && self.is_threaded();
+            if !gets_on || fault_injection::is_on("leads-within-its-patience") {
+                return Err(self.redoing.hindrance().unwrap_or(Error::LockTimeout {
+                    lock: "the redo of what was received".to_owned(),
+                    waited_ms: patience.as_millis() as u64,
+                }));
+            }
+            before = steps;
         }
+        core.storage.check_open()
     }
 
     /// Starts the threads again, if they have ended and the database is open.

@@ -73,12 +73,16 @@ impl Context {
         reserved
     }
 
-    /// Commits what a prepared transaction has written. After an error it is as it was, and can be decided again.
-    pub(super) fn commit_prepared(&mut self) -> Result<Lsn> {
+    /// Commits what a prepared transaction has written. After an error it is as it was, and can be decided again. Tells when
+    /// it has its room in the log.
+    pub(super) fn commit_prepared(&mut self, has_room: impl FnOnce()) -> Result<Lsn> {
         if self.ddl.is_some() {
             self.core.locks.return_lease(&mut self.owner);
         }
-        let reserved = self.reserve_room().map_err(NoPlace::from).and_then(|()| self.pass_barriers());
+        let reserved = self.reserve_room().map_err(NoPlace::from).and_then(|()| {
+            has_room();
+            self.pass_barriers()
+        });
         let reserved = match reserved {
             Ok(reserved) => reserved,
             Err(none) => {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::context::{Choices, Context};
 use super::options::TxOptions;
 use super::prepared::PreparedTransactions;
+use super::redo_steps::RedoSteps;
 use super::releases::{DeferredRelease, Releases};
 use super::two_stage::TwoStages;
 use crate::commit::{CommitPath, Logging};
@@ -61,6 +62,8 @@ pub(crate) struct Core {
     pub part_packets: PoolOwner,
     /// Transactions that wait for the decision of others.
     pub prepared: PreparedTransactions,
+    /// How far the redo of a followed log has got.
+    pub redo_steps: RedoSteps,
     /// Deferred releases, of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
     /// The clock by which transactions wait and measure their times.

@@ -52,6 +52,7 @@ impl LongWork {
     }
 
     fn sample(&mut self) {
+        self.core.redo_steps.step();
         let taken = Duration::from_nanos(self.core.clock.now().ns_since(self.began));
         if self.core.defaults.progress.is_none() || taken < self.next_line {
             return;

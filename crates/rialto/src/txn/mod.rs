@@ -14,7 +14,7 @@
 //! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
 //! - [`two_stage`]: two-stage execution; `fetch`: its first stage; `fetch_ahead`: statements of handles; `pages`: operations on disk-resident tables;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
-//! - `redone`: packets of a log that are redone as transactions; [`prepared`]: transactions that have voted and wait
+//! - `redone`: packets of a log that are redone as transactions; `redo_steps`: how far that has got; [`prepared`]: transactions that have voted and wait
 //!   for the decision of others;
 //! - `calls`: transactions that are logged as calls of procedures.
 //!
@@ -56,6 +56,7 @@ pub(crate) mod part;
 mod prefetch;
 pub(crate) mod prepared;
 mod read;
+pub(crate) mod redo_steps;
 pub(crate) mod redone;
 pub(crate) mod releases;
 pub(crate) mod retries;

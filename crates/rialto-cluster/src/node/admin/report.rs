@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{BackupStatus, Node, NodeFacts, ReplicaStatus};
+use crate::node::{BackupStatus, DecisionStage, Node, NodeFacts, ReplicaStatus};
 use crate::protocol::replication::{Configuration, Member, RoleKind, Unprotected};
-use crate::protocol::transactions::{Decision, TransactionId, Undecided};
+use crate::protocol::transactions::{Decision, Opening, TransactionId, Undecided};
 use crate::protocol::{NodeId, PartitionId};
 
 /// What an operator asks a node for.
@@ -29,6 +29,11 @@ pub enum AdminRequest {
         partition: u32,
         /// The numbers of nodes that are known to be dead.
         without: Vec<u32>,
+    },
+    /// Whether a partition that it leads knows of a transaction that has not ended everywhere: [`AdminAnswer::Knows`].
+    Knows {
+        /// The transaction's name.
+        transaction: String,
     },
     /// A transaction that waits for an operator, after a forced loss of its deciding partition, ends so.
     Decide {
@@ -56,6 +61,8 @@ pub enum AdminAnswer {
     Status(Box<NodeReport>),
     /// How far the backup is that was begun here last.
     Backup(BackupStatus),
+    /// Whether it knows of it.
+    Knows(bool),
     /// It has begun.
     Begun,
     /// It does not, for this reason.
@@ -118,6 +125,8 @@ pub struct UndecidedReport {
     pub transaction: String,
     /// Its deciding partition.
     pub partition: u32,
+    /// The opening of that partition which says so. If two nodes do, the higher one is right.
+    pub opening: u64,
     /// For how many milliseconds the deciding partition has asked for the decision, since the node leads it.
     pub age_ms: u64,
     /// The partitions with a branch that is prepared, and keeps its locks.
@@ -133,10 +142,12 @@ pub struct DecidedReport {
     pub transaction: String,
     /// Its deciding partition.
     pub partition: u32,
+    /// The opening of that partition which says so.
+    pub opening: u64,
     /// The decision.
     pub decision: Decision,
-    /// Whether all its branches have ended so.
-    pub is_over: bool,
+    /// How far that is.
+    pub stage: DecisionStage,
 }
 
 /// A place in a log.
@@ -177,12 +188,16 @@ impl NodeReport {
             undecided: unfinished
                 .iter()
                 .flat_map(|of| {
-                    of.undecided.iter().map(|undecided| UndecidedReport::of(of.partition, undecided))
+                    of.undecided
+                        .iter()
+                        .map(|undecided| UndecidedReport::of((of.partition, of.opening), undecided))
                 })
                 .collect(),
             decided: unfinished
                 .iter()
-                .flat_map(|of| of.decided.iter().map(|decided| DecidedReport::of(of.partition, decided)))
+                .flat_map(|of| {
+                    of.decided.iter().map(|decided| DecidedReport::of((of.partition, of.opening), decided))
+                })
                 .collect(),
             replicas: node.replicas().iter().map(|replica| ReplicaReport::from(replica.status())).collect(),
         }
@@ -190,11 +205,15 @@ impl NodeReport {
 }
 
 impl UndecidedReport {
-    fn of(PartitionId(partition): PartitionId, undecided: &Undecided) -> UndecidedReport {
+    fn of(
+        (PartitionId(partition), opening): (PartitionId, Opening),
+        undecided: &Undecided,
+    ) -> UndecidedReport {
         let numbers = |partitions: &[PartitionId]| partitions.iter().map(|partition| partition.0).collect();
         UndecidedReport {
             transaction: undecided.id.name(),
             partition,
+            opening: opening.0,
             age_ms: u64::try_from(undecided.age.as_millis()).unwrap_or(u64::MAX),
             prepared: numbers(&undecided.prepared),
             lost: numbers(&undecided.lost),
@@ -204,10 +223,11 @@ impl UndecidedReport {
 
 impl DecidedReport {
     fn of(
-        PartitionId(partition): PartitionId,
-        (id, decision, is_over): &(TransactionId, Decision, bool),
+        (PartitionId(partition), Opening(opening)): (PartitionId, Opening),
+        (id, decision, stage): &(TransactionId, Decision, DecisionStage),
     ) -> DecidedReport {
-        DecidedReport { transaction: id.name(), partition, decision: *decision, is_over: *is_over }
+        let (decision, stage) = (*decision, *stage);
+        DecidedReport { transaction: id.name(), partition, opening, decision, stage }
     }
 }
 

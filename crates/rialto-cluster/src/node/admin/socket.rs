@@ -116,6 +116,10 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
                 .and_then(|id| node.transactions().operator_decides(PartitionId(partition), id, decision));
             decided.map_err(AdminAnswer::Refused)
         }
+        AdminRequest::Knows { ref transaction } => match transaction.parse::<TransactionId>() {
+            Ok(id) => return AdminAnswer::Knows(node.transactions().has(id)),
+            Err(error) => Err(AdminAnswer::Refused(format!("{transaction}: {error}"))),
+        },
         AdminRequest::Backup { ref to } => node.begin_backup(to).map_err(AdminAnswer::Refused),
         AdminRequest::BackupStatus => return AdminAnswer::Backup(node.backup_status()),
     };

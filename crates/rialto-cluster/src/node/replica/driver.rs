@@ -147,7 +147,7 @@ struct Driver {
     leads_since: Option<(Epoch, Memories)>,
     changes: Changes,
     /// What was redone when the opening for transactions was looked at last.
-    opening_at: Option<Lsn>,
+    opening_at: Option<(Lsn, u64)>,
     open_again: Option<Instant>,
     log_ended: bool,
     /// Whether the state machine was told that the database cannot go on.
@@ -454,12 +454,12 @@ impl Driver {
 
     /// Tells whether the redo moves of a database that is to take transactions.
     fn look_at_opening(&mut self) -> Result<(), Stops> {
-        let redone = match (&self.shared.state.lock().kernel, self.changes) {
-            (Kernel::Following(follower), Changes::Leads(_)) => follower.redone(),
+        let reached = match (&self.shared.state.lock().kernel, self.changes) {
+            (Kernel::Following(follower), Changes::Leads(_)) => (follower.redone(), follower.steps()),
             _ => return Ok(()),
         };
-        match self.opening_at.replace(redone) {
-            Some(before) if before == redone => Ok(()),
+        match self.opening_at.replace(reached) {
+            Some(before) if before == reached => Ok(()),
             _ => self.step(Event::OpeningMoved, &[]),
         }
     }

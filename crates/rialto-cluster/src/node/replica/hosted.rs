@@ -126,6 +126,8 @@ pub(super) struct State {
     /// Transactions that were admitted and have not ended.
     pub running: usize,
     pub trouble: Option<String>,
+    /// What is wrong as long as it leads as it did then.
+    pub lasting_trouble: Option<(u64, String)>,
 }
 
 /// Whether transactions begin.
@@ -172,6 +174,7 @@ impl HostedReplica {
                 began: (Epoch(0), Memories::Kept),
                 running: 0,
                 trouble: None,
+                lasting_trouble: None,
             }),
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
@@ -301,7 +304,10 @@ impl HostedReplica {
             configuration: machine.and_then(|machine| Some(machine.known()?.configuration.clone())),
             received: log.map(|log| log.received),
             on_disk: log.map(|log| log.on_disk),
-            trouble: state.trouble.clone(),
+            trouble: match &state.lasting_trouble {
+                Some((leads, why)) if *leads == state.leads => Some(why.clone()),
+                _ => state.trouble.clone(),
+            },
         }
     }
 
@@ -448,6 +454,18 @@ impl Lead {
             }
             self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
         }
+    }
+
+    /// Whether the replica takes transactions at this moment: it is the primary for sure.
+    pub fn serves(&self) -> bool {
+        let state = self.shared.state.lock();
+        let serves = state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
+        serves && self.goes_on_in(&state)
+    }
+
+    /// Something is wrong as long as the replica leads, and is shown to the operator. It goes on all the same.
+    pub fn tell_trouble(&self, why: String) {
+        self.shared.state.lock().lasting_trouble = Some((self.leads, why));
     }
 
     /// The replica cannot go on as primary: a commit that must not fail has failed.

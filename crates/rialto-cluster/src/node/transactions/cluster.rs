@@ -15,7 +15,7 @@ use super::coordinators::{Cancelled, Coordinators};
 use super::counts::{Counters, TransactionCounts};
 use super::directory::{Directory, Serves};
 use super::opening;
-use super::served::{NotDecided, ServedPartition, Unfinished};
+use super::served::{DecisionStage, NotDecided, ServedPartition, Unfinished};
 use super::session::SessionTransaction;
 use super::work::{SqlWork, too_long_reply};
 use super::workers::Workers;
@@ -195,9 +195,30 @@ impl Transactions {
         let served =
             self.find_served(partition).ok_or_else(|| format!("{partition} is not served by this node"))?;
         served.operator_decides(id, decision).map_err(|why| match why {
-            NotDecided::Otherwise(before) => format!("{id} was decided otherwise before: {before}"),
+            NotDecided::Otherwise(before, DecisionStage::Recording) => {
+                format!(
+                    "{id} is being decided otherwise: {before}. Until that is on record it may still be lost"
+                )
+            }
+            NotDecided::Otherwise(before, _) => {
+                format!("{id} was decided otherwise before: {before}. That stays")
+            }
+            NotDecided::NotServing => {
+                format!("this node's replica of {partition} does not serve; another one may be primary")
+            }
             NotDecided::NotUndecided => format!("{id} does not wait for an operator in {partition}"),
         })
+    }
+
+    /// Whether a partition that this node leads may know of this transaction, and it has not ended everywhere.
+    pub fn has(&self, id: TransactionId) -> bool {
+        let served = self.served.read();
+        // What is not read yet may have it.
+        let is_opening = |replica: &Weak<HostedReplica>| {
+            let replica = replica.upgrade().filter(|replica| replica.lead().is_some());
+            replica.is_some_and(|replica| !served.contains_key(&replica.partition()))
+        };
+        served.values().any(|served| served.has(id)) || self.replicas.read().iter().any(is_opening)
     }
 
     /// How many transactions are coordinated here at this moment.

@@ -44,5 +44,5 @@ pub use coordinators::Cancelled;
 pub use counts::TransactionCounts;
 pub use directory::Serves;
 pub use rows::make_table;
-pub use served::{Clearance, ServedPartition};
+pub use served::{Clearance, DecisionStage, ServedPartition};
 pub use work::SqlWork;

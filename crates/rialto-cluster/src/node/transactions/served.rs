@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rialto::{Error, Lsn, Result, Table, fault_injection};
 use rialto_sql::partitions::BranchPool;
+use serde::{Deserialize, Serialize};
 
 use super::branch::{Branch, Cancels, Task, has_no_effect, of_the_system};
 use super::cluster::Transactions;
@@ -19,8 +20,8 @@ use super::work::{SqlWork, of_replica};
 use crate::node::calls::time_of_day;
 use crate::node::replica::Lead;
 use crate::protocol::transactions::{
-    Decision, Effect, Level, Locking, Message, Opened, Participant, Ran, RowChange, Step, SystemRows,
-    TransactionId, Undecided,
+    Decision, Effect, Level, Locking, Message, Opened, Opening, Participant, Ran, RowChange, Step,
+    SystemRows, TransactionId, Undecided,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -43,6 +44,17 @@ struct State {
     operator_decided: BTreeMap<TransactionId, Decision>,
     /// No branch is prepared meanwhile.
     held: Option<Held>,
+}
+
+impl State {
+    /// How far a decision is that was made.
+    fn stage(&self, id: TransactionId) -> DecisionStage {
+        match self.participant.remembers(id) {
+            None => DecisionStage::Over,
+            Some(_) if self.participant.is_recording(id) => DecisionStage::Recording,
+            Some(_) => DecisionStage::Telling,
+        }
+    }
 }
 
 /// A backup is to find nothing prepared.
@@ -98,15 +110,32 @@ pub struct Unfinished {
     pub prepared: usize,
     /// Transactions that an operator has to decide, after a forced loss.
     pub undecided: Vec<Undecided>,
-    /// Transactions that an operator has decided in this opening, and whether all branches have ended so.
-    pub decided: Vec<(TransactionId, Decision, bool)>,
+    /// Transactions that an operator has decided in this opening, or that an earlier one has decided and told not all branches
+    /// of, and how far that is.
+    pub decided: Vec<(TransactionId, Decision, DecisionStage)>,
+    /// The opening.
+    pub opening: Opening,
+}
+
+/// How far a decision is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionStage {
+    /// It is being written down: if the primary fails now, the transaction is undecided again.
+    Recording,
+    /// It stays. Not all branches have ended so.
+    Telling,
+    /// All branches have ended so.
+    Over,
 }
 
 /// Why an operator's decision on a transaction has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotDecided {
-    /// An operator has decided otherwise before.
-    Otherwise(Decision),
+    /// It was decided otherwise before.
+    Otherwise(Decision, DecisionStage),
+    /// This replica does not serve at this moment: another one may be primary.
+    NotServing,
     /// It does not wait for an operator here.
     NotUndecided,
 }
@@ -162,8 +191,9 @@ impl ServedPartition {
             decided: state
                 .operator_decided
                 .iter()
-                .map(|(id, decision)| (*id, *decision, state.participant.remembers(*id).is_none()))
+                .map(|(id, decision)| (*id, *decision, state.stage(*id)))
                 .collect(),
+            opening: self.serves.opening,
         }
     }
 
@@ -176,6 +206,10 @@ impl ServedPartition {
         id: TransactionId,
         decision: Decision,
     ) -> std::result::Result<(), NotDecided> {
+        // A primary that another one has followed would write nothing that stays.
+        if !self.lead.serves() {
+            return Err(NotDecided::NotServing);
+        }
         let mut settled = false;
         self.step(|participant, _| settled = participant.operator_decides(id, decision));
         let mut state = self.state.lock();
@@ -183,11 +217,21 @@ impl ServedPartition {
             state.operator_decided.insert(id, decision);
             return Ok(());
         }
-        match state.operator_decided.get(&id) {
-            Some(before) if *before == decision => Ok(()),
-            Some(before) => Err(NotDecided::Otherwise(*before)),
+        // An operator may have decided it in this opening, and anything in an earlier one.
+        let before = state.operator_decided.get(&id).copied().or_else(|| state.participant.remembers(id));
+        match before {
+            Some(before) if before == decision => {
+                state.operator_decided.insert(id, decision);
+                Ok(())
+            }
+            Some(before) => Err(NotDecided::Otherwise(before, state.stage(id))),
             None => Err(NotDecided::NotUndecided),
         }
+    }
+
+    /// Whether it knows of a transaction that has not ended everywhere.
+    pub fn has(&self, id: TransactionId) -> bool {
+        self.state.lock().participant.has(id)
     }
 
     /// A message has come.
@@ -444,6 +488,15 @@ impl ServedPartition {
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
         match retried(|| db.commit_prepared_with(&rows::name(id), body)) {
             Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
+            // Another opening with the same options would find the same: the branch waits, prepared, for other ones.
+            Err(Error::LogTooSmall { length, limit, log_bytes_max }) => {
+                self.lead.tell_trouble(format!(
+                    "the branch of {id}, which is to commit, needs {length} bytes of the log, and a log of {log_bytes_max} \
+                     bytes (log_bytes_max) can make room for {limit}. It keeps its locks, and no other branch can vote here. Start \
+                     the nodes that have a replica of {} again with a higher log_bytes_max",
+                    self.serves.partition
+                ));
+            }
             Err(error) => self.commit_failed(id, &error),
         }
     }

@@ -1,5 +1,6 @@
 //! [`Following`]: a replica that does not lead: a standby, a learner, or one that is about to lead.
 
+use rialto::Lsn;
 use rialto::fault_injection;
 use rialto::log::LogPoint;
 
@@ -51,6 +52,8 @@ pub(super) struct Following {
     told: Option<Told>,
     /// The stream that its log's end belongs to.
     stream: Option<Stream>,
+    /// Up to this place the primary has let it redo its log.
+    redone_to: Lsn,
     released: Option<Handover>,
     /// Members in sync that have declared a new life, for the known revision.
     declared: Vec<NodeId>,
@@ -75,6 +78,7 @@ impl Following {
             next_status: now,
             told: None,
             stream: None,
+            redone_to: Lsn::ZERO,
             released: None,
             declared: Vec::new(),
             next_question: now,
@@ -89,14 +93,19 @@ impl Following {
         self.released = None;
         self.declared.clear();
         if !is_same_primary {
-            (self.stream, self.told) = (None, None);
+            self.begin_anew();
         }
     }
 
     /// The database is open.
     pub fn opened(&mut self, now: Moment) {
-        (self.stream, self.told) = (None, None);
+        self.begin_anew();
         self.starting_over = StartingOver::From(now);
+    }
+
+    /// Nothing of what a primary has sent or allowed before counts.
+    fn begin_anew(&mut self) {
+        (self.stream, self.told, self.redone_to) = (None, None, Lsn::ZERO);
     }
 
     /// A database that is whole was not to be had.
@@ -116,7 +125,11 @@ impl Following {
         if may_promise {
             self.promised_until = self.promised_until.max(at.now + common.options.promise);
         }
-        if self.stream.is_some() && at.log.is_some() {
+        // A primary that is opening, or has not heard all replicas in sync yet, knows less than it, or an earlier process of
+        // it, has allowed before.
+        let is_more = redo.lsn > self.redone_to || fault_injection::is_on("redo-bound-goes-back");
+        if self.stream.is_some() && at.log.is_some() && is_more {
+            self.redone_to = redo.lsn;
             common.effect(Effect::RedoUpTo(redo.lsn));
         }
         self.status(common, at, may_promise.then_some(ask));
@@ -162,7 +175,7 @@ impl Following {
 
     /// From here on there is no whole database, also if the process dies: the file says so before anything is touched.
     fn begin_start_over(&mut self, common: &mut Common, primary: NodeId) {
-        (self.stream, self.told) = (None, None);
+        self.begin_anew();
         self.starting_over = StartingOver::Runs;
         if !fault_injection::is_on("half-copy-forgotten") {
             common.saved.contents = Contents::AmidACopy;

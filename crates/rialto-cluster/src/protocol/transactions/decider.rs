@@ -18,6 +18,10 @@ use super::{
 };
 use crate::protocol::PartitionId;
 
+/// How often the branches of a transaction that waits for an operator are asked again: a forced loss of theirs changes what
+/// they have.
+pub const ASK_ANEW: Duration = Duration::from_secs(1);
+
 /// How often a decision is told again to branches that have not confirmed.
 pub const TELL_AGAIN: Duration = Duration::from_millis(20);
 
@@ -106,6 +110,16 @@ impl Decider {
     /// The decision that is remembered, told or not.
     pub fn remembers(&self, id: TransactionId) -> Option<Decision> {
         self.decisions.get(&id).map(|remembered| remembered.decision)
+    }
+
+    /// Whether the row of its decision is not durable yet.
+    pub fn is_recording(&self, id: TransactionId) -> bool {
+        self.decisions.get(&id).is_some_and(|remembered| matches!(remembered.state, State::Recording))
+    }
+
+    /// Whether there is a decision of it that is not confirmed, or an inquiry.
+    pub fn has(&self, id: TransactionId) -> bool {
+        self.decisions.contains_key(&id) || self.inquiries.contains_key(&id)
     }
 
     /// How many decisions and inquiries are open.
@@ -281,9 +295,12 @@ impl Decider {
         }
         due.drain(..).for_each(|id| self.send_decision(id, effects));
         for (id, inquiry) in &mut self.inquiries {
-            if inquiry.ask_at <= now && !inquiry.with_operator {
-                inquiry.ask_at = now + TELL_AGAIN;
-                due.push(*id);
+            if inquiry.ask_at <= now {
+                let asks_anew = inquiry.with_operator && !fault_injection::is_on("operators-list-grows-old");
+                inquiry.ask_at = now + if inquiry.with_operator { ASK_ANEW } else { TELL_AGAIN };
+                if asks_anew || !inquiry.with_operator {
+                    due.push(*id);
+                }
             }
         }
         due.into_iter().for_each(|id| self.ask(id, effects));
@@ -314,7 +331,7 @@ impl Decider {
     fn ask<W: Work>(&self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
         let inquiry = &self.inquiries[&id];
         for branch in inquiry.branches.prepared() {
-            if !inquiry.heard.contains_key(&branch.partition) {
+            if inquiry.with_operator || !inquiry.heard.contains_key(&branch.partition) {
                 effects.push(self.message(id, branch.partition, Body::Ask(inquiry.branches.clone())));
             }
         }

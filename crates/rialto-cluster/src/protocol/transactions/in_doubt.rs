@@ -109,6 +109,17 @@ impl<W: Work> Participant<W> {
         self.decider.remembers(id)
     }
 
+    /// Whether such a decision is not on record yet.
+    pub fn is_recording(&self, id: TransactionId) -> bool {
+        self.decider.is_recording(id)
+    }
+
+    /// Whether this partition knows anything of a transaction that has not ended everywhere: it has a branch of it, or a
+    /// decision that is not confirmed, or asks for one.
+    pub fn has(&self, id: TransactionId) -> bool {
+        self.branches.contains_key(&id) || self.aborting.contains_key(&id) || self.decider.has(id)
+    }
+
     /// The coordinator has given the transaction up.
     pub(super) fn given_up(&mut self, id: TransactionId, now: Duration) {
         match self.branches.get(&id).map(|branch| &branch.state) {

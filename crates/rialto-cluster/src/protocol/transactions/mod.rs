@@ -107,7 +107,7 @@ pub use answers::{Answers, CLOCK_MARGIN, Found, LIFETIME};
 pub use coordinator::{
     ACT_WITHIN, Action, Coordinator, CoordinatorEffect, DECIDE_AGAIN, DECIDE_WITHIN, Place, Plan, Tries,
 };
-pub use decider::{TELL_AGAIN, Undecided};
+pub use decider::{ASK_ANEW, TELL_AGAIN, Undecided};
 pub use effect::{Effect, Keeps, Locking, Step};
 pub use ids::{Level, NoTransactionId, Opening, Request, Start, TransactionId};
 pub use in_doubt::UNDECIDED_FOR;

@@ -4,7 +4,7 @@ use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::Event;
 
 use super::{each_of_some_seeds, settled, time_without_service};
-use crate::node::Openings;
+use crate::node::{Kernel, Openings, Redoes};
 use crate::world::{HEARTBEAT, PROMISE, World};
 
 fn begun_elsewhere(world: &World, primary: usize) -> u64 {
@@ -56,5 +56,24 @@ fn a_standby_that_dies_while_a_primary_opens_holds_nothing_up() {
         world.run_until(world.time + 7 * PROMISE + HEARTBEAT);
         assert_eq!((world.serving(), begun_elsewhere(&world, 0)), (Some(0), 0));
         assert_eq!(world.store.now().configuration.in_sync.len(), 2);
+    });
+}
+
+#[test]
+fn a_standby_goes_on_with_its_redo_while_its_primary_opens() {
+    each_of_some_seeds(|seed| {
+        let mut world = settled(seed, 3);
+        world.nodes[1].redoes = Redoes::HeldUp;
+        let before = world.nodes[1].log.redone;
+        world.run_until(world.time + 4 * PROMISE);
+        let allowed = world.nodes[1].bound;
+        assert!(allowed > before, "nothing was answered meanwhile");
+        world.nodes[0].openings = Openings::Slow;
+        world.restart_process(0, PROMISE / 20);
+        world.run_until(world.time + PROMISE);
+        assert_eq!(world.nodes[0].kernel, Kernel::BeginsToLead);
+        world.nodes[1].redoes = Redoes::Usual;
+        world.redo(1);
+        assert!(world.nodes[1].log.redone >= allowed, "{} of {allowed}", world.nodes[1].log.redone);
     });
 }

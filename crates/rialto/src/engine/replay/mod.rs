@@ -184,6 +184,7 @@ impl ParallelReplay {
             part_packets: PoolOwner::of_homes(0),
             stages: None,
             prepared: Default::default(),
+            redo_steps: Default::default(),
             releases: Arc::default(),
             // A replay makes no decision by the time.
             clock: Clock::System,

@@ -192,6 +192,8 @@ impl PreparedTransactions {
             if core.clock.now() >= until || attempts == 0 || !core.commits.log.make_room(bytes) {
                 return Ok(false);
             }
+            // An opening that waits for it gets on.
+            core.redo_steps.step();
             attempts -= 1;
         }
     }
@@ -200,8 +202,8 @@ impl PreparedTransactions {
     /// bytes there is still none, those of decisions that wait for room among them.
     ///
     /// # Errors
-    /// [`Error::LogTooSmall`] if a decision needs more than there can ever be: the log's bound was larger when its
-    /// transaction voted.
+    /// [`Error::LogFull`], which names the transaction and the log's bound, if a decision needs more than there can ever be:
+    /// the bound was larger when its transaction voted.
     pub fn reserve_room(&self) -> Result<usize> {
         let mut registry = self.0.lock();
         if !registry.may_lack_room {
@@ -212,7 +214,7 @@ impl PreparedTransactions {
             bytes += match entry {
                 PreparedEntry::Undecided(undecided) if !undecided.has_room => {
                     undecided.reserve(name).unwrap_or_else(|error| {
-                        too_small = Some(error);
+                        too_small.get_or_insert_with(|| of_decision(name, error));
                         undecided.needs(name)
                     })
                 }
@@ -227,6 +229,13 @@ impl PreparedTransactions {
         }
         registry.may_lack_room = bytes > 0;
         too_small.map_or(Ok(bytes), Err)
+    }
+
+    /// The decision that is being made has its room.
+    fn has_room(&self, name: &str) {
+        if let Some(PreparedEntry::Deciding { lacks, .. }) = self.0.lock().entries.get_mut(name) {
+            *lacks = 0;
+        }
     }
 
     fn take(&self, name: &str) -> Result<Box<Undecided>> {
@@ -249,6 +258,16 @@ impl PreparedTransactions {
             PreparedEntry::Voting | PreparedEntry::Deciding { .. } => unreachable!("it was looked at"),
         }
     }
+}
+
+/// The error of others, as long as the decision of a transaction needs more room than the log can ever make.
+fn of_decision(name: &str, error: Error) -> Error {
+    let Error::LogTooSmall { length, limit, log_bytes_max } = error else { return error };
+    let reason = format!(
+        "the decision of \"{name}\", which an earlier opening has prepared, needs {length} bytes, and a log of \
+         {log_bytes_max} bytes (log_bytes_max) can make room for {limit}; abort that transaction, or reopen with a higher limit"
+    );
+    Error::LogFull { reason }
 }
 
 impl Undecided {
@@ -309,7 +328,7 @@ impl Undecided {
             }
             None => (self, Ok(())),
         };
-        let decided = written.and_then(|()| undecided.end(decision).map_err(Failure::Error));
+        let decided = written.and_then(|()| undecided.end(name, decision).map_err(Failure::Error));
         if decided.is_err() {
             undecided.context.take_rows_back(&kept);
         }
@@ -342,12 +361,18 @@ impl Undecided {
     }
 
     /// Commits what it has written now.
-    fn end(&mut self, decision: Decision) -> Result<Ticket> {
+    fn end(&mut self, name: &str, decision: Decision) -> Result<Ticket> {
+        let lacked_room = !self.has_room;
         let context = &mut self.context;
         // The time until now was the coordinator's.
         context.ledger =
             Ledger { began: context.began, waits: waits::now(), lock_wait_ns: context.lock_wait_ns };
-        let lsn = context.commit_prepared()?;
+        let registry = context.core.clone();
+        let lsn = context.commit_prepared(|| {
+            if lacked_room {
+                registry.prepared.has_room(name);
+            }
+        })?;
         let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
         match decision {
             Decision::Commit => {

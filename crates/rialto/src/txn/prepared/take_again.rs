@@ -168,6 +168,7 @@ impl Context {
         // Tables and indexes that it has found.
         let mut indexes: HashMap<IndexId, (u32, WhichIndex)> = HashMap::new();
         for lock in noted(locks) {
+            self.core.redo_steps.step();
             match lock.map_err(|at| senseless(name, &format!("byte {at} of its locks makes no sense")))? {
                 NotedLock::Table(CATALOG_LOCK) => self.lock_catalog_again()?,
                 NotedLock::Table(id) => {

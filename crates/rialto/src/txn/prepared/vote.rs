@@ -70,7 +70,7 @@ impl Transaction<'static> {
     /// 200 bytes, or a note of more than 1 MiB; [`Error::TooManyTransactions`], since the vote needs another transaction;
     /// [`Error::Unsupported`] for a transaction that cannot be prepared; [`Error::WriteSetTooLarge`], also for one with
     /// very many locks; [`Error::LogFull`], also as long as a transaction that an earlier opening has prepared lacks room for
-    /// its decision; [`Error::LogTooSmall`], also as long as such a decision needs more than the log's bound is now; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
+    /// its decision, or needs more for that than the log's bound is now; [`Error::LogTooSmall`]; the errors of a commit; [`Error::Nested`] in a body. The transaction is aborted then. After
     /// [`Error::OutcomeUnknown`] and [`Error::Stopped`] the next opening tells whether it is prepared. If
     /// [`Database::prepared`](crate::Database::prepared) has the name after an error, it is to be aborted by its name.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<()> {

@@ -155,6 +155,7 @@ impl<'a> Redone<'a> {
             record.map_err(|offset| no_record(lsn, offset))?;
             records += 1;
         }
+        context.core.redo_steps.begin(lsn);
         let bounds = (context.room, context.room_for_entries);
         (context.room, context.room_for_entries) = (usize::MAX, usize::MAX);
         // Increments are logged as such again.
@@ -186,6 +187,7 @@ impl<'a> Redone<'a> {
         let (packet, mut end) = (self.packet, 0);
         for item in redo::read_with_bytes(packet) {
             let (record, bytes) = item.map_err(|offset| no_record(self.lsn, offset))?;
+            self.context.core.redo_steps.step();
             let from = end;
             end += bytes.len();
             if record.key.len() > KEY_BYTES_MAX {

@@ -58,6 +58,7 @@ impl Redone<'_> {
         let core = self.context.core.clone();
         core.storage.for_each_loaded((file, digest), |body| {
             self.context.check()?;
+            core.redo_steps.step();
             self.compose_loaded(slot, body)?;
             self.context.put_direct(slot)
         })?;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::participant::EXPIRED_MAX;
 use crate::protocol::transactions::{
-    Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator, CoordinatorEffect,
-    Decision, Effect, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan,
-    Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries,
-    UNDECIDED_FOR, Undecided, Verdict,
+    ASK_ANEW, Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator,
+    CoordinatorEffect, Decision, Effect, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace,
+    Participant, Place, Plan, Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows,
+    TransactionId, Tries, UNDECIDED_FOR, Undecided, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -145,6 +145,13 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     let age = Duration::from_secs(7);
     let undecided = Undecided { id: ID, age, prepared: vec![OTHER], lost: Vec::new() };
     assert_eq!(of.0.undecided(age), [undecided]);
+    // Meanwhile the branch's partition has a forced loss, too: the branches are asked again, and the operator sees it.
+    of.0.tick(ASK_ANEW);
+    assert_eq!(of.effects(), ["ask"]);
+    of.0.tick(ASK_ANEW);
+    assert_eq!(of.effects(), [""; 0]);
+    of.hears(other, Body::Standing(Standing::Lost, branches()), 0);
+    assert_eq!(of.0.undecided(age), [Undecided { id: ID, age, prepared: Vec::new(), lost: vec![OTHER] }]);
     assert!(of.0.operator_decides(ID, Decision::Commit));
     assert_eq!(of.effects(), ["decision Commit, Rows"]);
     // Once is enough.

@@ -141,3 +141,44 @@ fn what_a_follower_refuses() {
     count(&db, 1);
     db.close().unwrap();
 }
+
+/// Reads hold up one packet after the other: together for longer than each may.
+#[test]
+fn a_redo_that_gets_on_is_waited_for() {
+    const ROWS: i32 = 10;
+    let to = MemoryDisk::new();
+    let (_disk, primary) = primary_and_copy(&options(), to.clone(), |db| {
+        with_a_row(db);
+        let table = db.table("t").unwrap();
+        for id in 2..=ROWS {
+            db.transact(|tx| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)])).unwrap();
+        }
+    });
+    let follower = Follower::open_on(to, options()).unwrap();
+    assert!(follower.wait_redone(follower.received(), SOON).unwrap());
+    follower.redo_up_to(follower.redone());
+    let table = primary.table("t").unwrap();
+    (1..=ROWS).for_each(|id| add(&primary, &table, id, 1).unwrap());
+    ship(&primary, &follower, 1 << 20).unwrap();
+    let before = follower.steps();
+    let table = follower.database().table("t").unwrap();
+    let readers: Vec<_> = (1..=ROWS)
+        .map(|id| {
+            let mut reader = follower.database().begin().unwrap();
+            reader.get(&table, id).unwrap();
+            reader
+        })
+        .collect();
+    let db = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for reader in readers {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(reader);
+            }
+        });
+        follower.lead(Duration::from_secs(2)).unwrap()
+    });
+    assert!(follower.steps() >= before + ROWS as u64);
+    assert_same(&all(&db), &all(&primary), "the follower that leads");
+    db.close().unwrap();
+}

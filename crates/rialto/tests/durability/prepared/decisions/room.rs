@@ -93,7 +93,8 @@ fn a_log_that_has_become_too_small_is_named() {
     db.close().unwrap();
     let db = Database::open_on(disk.clone(), options(4 << 20)).unwrap();
     let vote = adds(&db, Durability::Disk, [2, 7]).unwrap().prepare("other", b"");
-    assert!(matches!(vote, Err(Error::LogTooSmall { .. })), "{vote:?}");
+    let Err(Error::LogFull { reason }) = &vote else { panic!("{vote:?}") };
+    assert!(reason.contains("\"it\"") && reason.contains("log of 4194304 bytes (log_bytes_max)"), "{reason}");
     // It can be aborted all the same.
     db.abort_prepared("it").unwrap().wait().unwrap();
     adds(&db, Durability::Disk, [2, 7]).unwrap().prepare("other", b"").unwrap();
