@@ -30,7 +30,9 @@ mod transfer;
 
 pub use backup::{BackupStatus, MANIFEST, Manifest, PartitionBackup, restore_partition};
 pub use clock::NodeClock;
-pub use facts::{ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, first_primary, init, init_restored};
+pub use facts::{
+    ClusterFacts, FactsError, NodeFacts, PARTITIONS_MAX, check_restored, first_primary, init, init_restored,
+};
 pub use replica::{
     Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
     read_configuration,

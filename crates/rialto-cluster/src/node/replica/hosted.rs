@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rialto::log::LogPoint;
@@ -369,6 +369,18 @@ impl Lead {
     /// # Errors
     /// [`NotServing`]: it must not be answered.
     pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
+        self.answer_by(place, level, None).map(drop)
+    }
+
+    /// As [`Lead::answer`], but waits for at most this time. Gives whether it may be answered.
+    ///
+    /// # Errors
+    /// [`NotServing`]: it must not be answered.
+    pub fn answer_within(&self, place: Lsn, level: Level, time: Duration) -> Result<bool, NotServing> {
+        self.answer_by(place, level, Some(Instant::now() + time))
+    }
+
+    fn answer_by(&self, place: Lsn, level: Level, limit: Option<Instant>) -> Result<bool, NotServing> {
         let mut has_synced = false;
         let mut state = self.shared.state.lock();
         loop {
@@ -384,7 +396,7 @@ impl Lead {
                     Level::Disk => answers.level_3.lsn >= place,
                 };
                 if covered {
-                    return Ok(());
+                    return Ok(true);
                 }
                 // With too few replicas in sync its disk counts, at level 2, too.
                 let needs_disk = level == Level::Disk || machine.needs_disk_for_level_2();
@@ -397,6 +409,9 @@ impl Lead {
                     state = self.shared.state.lock();
                     continue;
                 }
+            }
+            if limit.is_some_and(|limit| limit <= Instant::now()) {
+                return Ok(false);
             }
             self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
         }

@@ -31,4 +31,4 @@ mod store_requests;
 
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
-pub use store_requests::{configuration_key, read_configuration};
+pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration};

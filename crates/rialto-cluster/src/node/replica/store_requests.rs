@@ -10,9 +10,12 @@ use crate::protocol::replication::{
     Configuration, Event, Known, ReadOutcome, StoreIdentity, SwapOutcome, Ticket,
 };
 
+/// Before the number of a partition in the key of its configuration.
+pub const CONFIGURATIONS: &str = "partitions/";
+
 /// The key of a partition's configuration.
 pub fn configuration_key(partition: PartitionId) -> String {
-    format!("partitions/{}", partition.0)
+    format!("{CONFIGURATIONS}{}", partition.0)
 }
 
 /// What the control store has of a partition.

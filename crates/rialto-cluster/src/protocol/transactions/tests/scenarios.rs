@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::{
-    Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect, Decision,
-    Effect, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran, RowChange,
-    SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR, Verdict,
+    ASK_AFTER, Access, Act, Action, Address, Body, BranchRef, Branches, Coordinator, CoordinatorEffect,
+    Decision, Effect, HASTE, Level, Message, Opened, Opening, Outcome, Pace, Participant, Place, Plan, Ran,
+    RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows, TransactionId, Tries, UNDECIDED_FOR,
+    Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -164,6 +165,44 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
     assert_eq!(asks(&mut of, 10 * time), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time - 1), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time), ["abort, 0 rows", "decided Abort"]);
+}
+
+#[test]
+fn what_is_in_doubt_while_votes_are_held_up_is_asked_for_and_given_up_sooner() {
+    let at = Duration::from_millis(1_000_000);
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
+    let asks = |of: &mut Of, at: Duration| {
+        of.0.tick(at);
+        !of.effects().is_empty()
+    };
+    assert!(asks(&mut of, at), "at its opening");
+    assert!(!asks(&mut of, at + ASK_AFTER / HASTE));
+    of.0.hurry(true, at + ASK_AFTER / HASTE);
+    assert!(asks(&mut of, at + 2 * ASK_AFTER / HASTE));
+    assert!(asks(&mut of, at + 3 * ASK_AFTER / HASTE));
+    of.0.hurry(false, at + 3 * ASK_AFTER / HASTE);
+    assert!(asks(&mut of, at + 4 * ASK_AFTER / HASTE));
+    assert!(!asks(&mut of, at + 5 * ASK_AFTER / HASTE));
+
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Read(0)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        action,
+        vote: None,
+    };
+    of.hears(COORDINATOR, Body::Act(act), 0);
+    of.0.ran(ID, 0, Some(Ran { reply: Answer::default(), access: Access::Reads }), Duration::ZERO);
+    of.effects();
+    of.0.hurry(true, Duration::ZERO);
+    let other = Sender::Partition(OTHER, Opening(3));
+    let time = UNDECIDED_FOR.as_millis() as u64 / u64::from(HASTE);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), time), ["NotYet"]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 2 * time), ["abort, 0 rows", "decided Abort"]);
 }
 
 #[test]
