@@ -110,8 +110,12 @@ impl Taking {
             Err(error) => return Err(self.in_words(&error)),
         };
         self.check_empty(false)?;
-        if !was_there && let Some(parent) = self.to.parent() {
-            sync_directory(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
+        if let Some(parent) = self.to.parent() {
+            match sync_directory(parent) {
+                // One that was there may be in a directory that this node cannot read.
+                Err(error) if !was_there => return Err(format!("{}: {error}", parent.display())),
+                Ok(()) | Err(_) => {}
+            }
         }
         let unfinished = self.to.join(UNFINISHED);
         let made = fs::File::create_new(&unfinished);
