@@ -306,8 +306,11 @@ impl Database {
     }
 
     /// After a close: lets the directory be opened again, though other handles are left. Otherwise that is possible once the
-    /// last handle is dropped. The caller sees to it that no checkpoint, backup or copy of an earlier call is still running.
-    /// It does nothing before the close has ended.
+    /// last handle is dropped. It does nothing before the close has ended.
+    ///
+    /// # Blocking
+    /// The call waits until no checkpoint, backup or copy of an earlier call is still running. These end soon after the
+    /// close; one that waits for its stream ends once the stream goes on, or fails. So its code must not call this.
     pub fn give_directory_back(&self) {
         self.running.give_directory_back();
     }

@@ -723,7 +723,11 @@ impl Running {
 
     /// See [`Database::give_directory_back`](crate::Database::give_directory_back).
     pub fn give_directory_back(&self) {
-        if self.closed.lock().is_some() {
+        let is_closed = self.closed.lock().is_some();
+        if is_closed {
+            if !fault_injection::is_on("directory-back-beside-a-copy") {
+                self.checkpointer.wait_until_idle();
+            }
             drop(self.directory.lock().take());
         }
     }

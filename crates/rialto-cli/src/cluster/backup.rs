@@ -47,25 +47,36 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     // The node has another working directory.
     let to = std::path::absolute(&args.to).map_err(|error| Failed::of_file(&args.to, &error))?;
     tell(format_args!("{} backs up all partitions to {}", node.name, to.display()));
-    if let AdminAnswer::Refused(why) = node.ask(&AdminRequest::Backup { to: to.clone() })? {
-        return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
-    }
+    let begun = match node.ask(&AdminRequest::Backup { to: to.clone() })? {
+        AdminAnswer::BackupBegun(backup) => backup,
+        AdminAnswer::Refused(why) => {
+            return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
+        }
+        other => return Err(Failed::failing(format_args!("{} gives no number: {other:?}", node.name))),
+    };
     let mut heard = Instant::now();
     loop {
         std::thread::sleep(LOOK);
         match node.ask(&AdminRequest::BackupStatus) {
-            Ok(AdminAnswer::Backup(BackupStatus::Done(manifest))) => {
-                return Ok(print(in_words(&manifest, &to), ExitCode::SUCCESS));
-            }
-            Ok(AdminAnswer::Backup(BackupStatus::Failed(why))) => {
-                return Err(Failed::failing(format_args!("there is no backup: {why}")));
-            }
-            Ok(AdminAnswer::Backup(BackupStatus::Runs(_))) => heard = Instant::now(),
-            Ok(_) => {
+            Ok(AdminAnswer::Backup(status)) => match end_of(&begun, status) {
+                None => heard = Instant::now(),
+                Some(Ok(manifest)) => return Ok(print(in_words(&manifest, &to), ExitCode::SUCCESS)),
+                Some(Err(End::Failed(why))) => {
+                    return Err(Failed::failing(format_args!("there is no backup: {why}")));
+                }
+                Some(Err(End::Unknown)) => {
+                    return Err(Failed::failing(format_args!(
+                        "{} has started again, or taken another backup, meanwhile. If {} has no manifest.json, it is \
+                         no backup",
+                        node.name,
+                        to.display()
+                    )));
+                }
+            },
+            Ok(other) => {
                 return Err(Failed::failing(format_args!(
-                    "{} has started again meanwhile: what is in {} is no backup",
-                    node.name,
-                    to.display()
+                    "{} does not tell how far it is: {other:?}",
+                    node.name
                 )));
             }
             Err(failed) if heard.elapsed() > SILENT_WITHIN => {
@@ -81,6 +92,27 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     }
 }
 
+/// Why there is no manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    Failed(String),
+    /// The node knows nothing of this backup any more.
+    Unknown,
+}
+
+/// How the backup of this number has ended, if it has, by what its node says of the last one that it has taken.
+fn end_of(begun: &str, status: BackupStatus) -> Option<Result<Manifest, End>> {
+    match status {
+        BackupStatus::Runs { backup, .. } if backup == begun => None,
+        BackupStatus::Done(manifest) if manifest.backup == begun => Some(Ok(*manifest)),
+        BackupStatus::Failed { backup, why } if backup == begun => Some(Err(End::Failed(why))),
+        BackupStatus::None
+        | BackupStatus::Runs { .. }
+        | BackupStatus::Done(_)
+        | BackupStatus::Failed { .. } => Some(Err(End::Unknown)),
+    }
+}
+
 /// A backup, for an operator.
 pub fn in_words(manifest: &Manifest, directory: &Path) -> String {
     let places: Vec<String> = manifest.partitions.iter().map(|of| of.place.to_string()).collect();
@@ -93,4 +125,24 @@ pub fn in_words(manifest: &Manifest, directory: &Path) -> String {
         manifest.bytes(),
         places.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_another_backup_is_not_that_of_this_one() {
+        let (mine, other) = ("0000000000000011", "0000000000000022");
+        let runs = |backup: &str| BackupStatus::Runs { backup: backup.to_owned(), to: PathBuf::from("/b") };
+        let failed =
+            |backup: &str| BackupStatus::Failed { backup: backup.to_owned(), why: "its node".to_owned() };
+        let done = |backup| BackupStatus::Done(Box::new(Manifest::new("77", backup, Vec::new())));
+        assert_eq!(end_of(mine, runs(mine)), None);
+        assert_eq!(end_of(mine, failed(mine)), Some(Err(End::Failed("its node".to_owned()))));
+        assert!(matches!(end_of(mine, done(0x11)), Some(Ok(_))));
+        for status in [runs(other), failed(other), done(0x22), BackupStatus::None] {
+            assert_eq!(end_of(mine, status), Some(Err(End::Unknown)));
+        }
+    }
 }

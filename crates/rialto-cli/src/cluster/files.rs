@@ -22,6 +22,13 @@ pub fn make_directory(path: &Path) -> Result<(), Failed> {
     made.map_err(|error| Failed::of_file(path, &error))
 }
 
+/// Makes the names in a directory durable.
+pub fn sync_directory(path: &Path) -> Result<(), Failed> {
+    let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let synced = File::open(here).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| Failed::of_file(path, &error))
+}
+
 /// Gives a file this text. It is on the disk when this returns.
 pub fn write(path: &Path, text: &str, readers: Readers) -> Result<(), Failed> {
     let mode = match readers {

@@ -103,6 +103,7 @@ impl FromStr for NodeSpec {
 }
 
 /// A cluster that is to be made.
+#[derive(Clone)]
 pub struct Plan {
     pub control: Vec<String>,
     pub prefix: String,

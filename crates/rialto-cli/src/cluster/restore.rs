@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, FactsError, Manifest, first_primary, restore_partition};
+use rialto_cluster::node::{
+    ClusterFacts, FactsError, Manifest, check_restored, first_primary, restore_partition,
+};
 use rialto_cluster::protocol::PartitionId;
 
 use super::backup::in_words;
@@ -79,15 +81,17 @@ pub fn run(args: &RestoreArgs) -> Result<ExitCode, Failed> {
 
 /// Makes the databases first, and the cluster once all are there: no node can begin with a part of them.
 fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlStore) -> Result<(), Failed> {
-    match ClusterFacts::read(store) {
-        Err(FactsError::NoCluster) => {}
-        Ok(_) => {
+    let nodes = plan.facts();
+    // All that may be refused is refused before there is anything to be removed. The cluster's number comes later.
+    let facts = ClusterFacts { id: String::new(), partitions: plan.partitions, replicas: plan.replicas };
+    match check_restored(store, &facts, &nodes, manifest) {
+        Err(FactsError::Another(_)) => {
             return Err(Failed::unusable(format_args!(
                 "the control store has a cluster under {} already; give another --prefix",
                 plan.prefix
             )));
         }
-        Err(error) => return Err(error.into()),
+        checked => checked?,
     }
     files::make_directory(&plan.data)?;
     let mut entries = std::fs::read_dir(&plan.data).map_err(|error| Failed::of_file(&plan.data, &error))?;
@@ -97,7 +101,6 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
             plan.data.display()
         )));
     }
-    let nodes = plan.facts();
     for of in &manifest.partitions {
         let node = first_primary(&nodes, PartitionId(of.partition));
         let directory = plan.data.join(&node.name);
@@ -113,6 +116,10 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
             of.partition, node.name, of.place
         ))?;
     }
+    // With the cluster in the control store, the nodes' directories have to be there.
+    for directory in [Some(&*plan.data), plan.data.parent()].into_iter().flatten() {
+        files::sync_directory(directory)?;
+    }
     make(plan, store)?;
     Ok(())
 }
@@ -120,6 +127,7 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
 #[cfg(test)]
 mod tests {
     use rialto_cluster::control::MemoryStore;
+    use rialto_cluster::node::PartitionBackup;
 
     use super::*;
 
@@ -140,11 +148,30 @@ mod tests {
             unprotected: Level2::OnDisk.into(),
             restored: None,
         };
-        let manifest = Manifest::new("77", 1, Vec::new());
+        let of = PartitionBackup {
+            partition: 0,
+            file: "partition-0.backup".to_owned(),
+            place: 1,
+            epoch: 3,
+            bytes: 0,
+            checksum: String::new(),
+        };
+        let manifest = Manifest::new("77", 1, vec![of]);
         let store = MemoryStore::new();
         let refused = make_of(&plan, &manifest, &data, &store).unwrap_err();
         assert!(refused.code == 3 && refused.text.contains("is not empty"), "{}", refused.text);
         assert!(matches!(ClusterFacts::read(&store), Err(FactsError::NoCluster)));
+        // So are choices that make no sense.
+        let twice = Plan {
+            data: data.join("b"),
+            nodes: ["a=127.0.0.1:7001,sql=127.0.0.1:8001", "a=127.0.0.1:7002,sql=127.0.0.1:8002"]
+                .map(|node| node.parse().unwrap())
+                .into(),
+            ..plan.clone()
+        };
+        let refused = make_of(&twice, &manifest, &data, &store).unwrap_err();
+        assert!(refused.code == 2 && refused.text.contains("two nodes"), "{}", refused.text);
+        assert!(!twice.data.exists(), "before anything is made");
         make(&plan, &store).unwrap();
         let elsewhere = Plan { data: data.join("b"), ..plan };
         let refused = make_of(&elsewhere, &manifest, &data, &store).unwrap_err();

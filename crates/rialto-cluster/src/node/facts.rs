@@ -1,13 +1,15 @@
 //! What the control store has of the cluster besides the partitions' configurations: [`ClusterFacts`] and
 //! [`NodeFacts`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
 
 use super::backup::Manifest;
-use super::replica::configuration_key;
-use crate::control::{ControlError, ControlStore, Swapped};
+use super::replica::{CONFIGURATIONS, configuration_key};
+use crate::control::{ControlError, ControlStore, Swapped, Versioned};
 use crate::net::Member as LinkMember;
 use crate::protocol::replication::{Configuration, Member, StoreIdentity, Unprotected};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
@@ -93,6 +95,11 @@ pub enum FactsError {
     NoCluster,
     /// It has another cluster than the one that is to be made.
     Another(Box<ClusterFacts>),
+    /// It has a key of a cluster that was not made to its end, with other choices.
+    LeftOver {
+        /// The key.
+        key: String,
+    },
     /// What it has makes no sense.
     Damaged {
         /// The key.
@@ -123,6 +130,11 @@ impl fmt::Display for FactsError {
                     facts.partitions, facts.replicas
                 )
             }
+            FactsError::LeftOver { key } => write!(
+                f,
+                "the control store has the key {key} of a cluster that was not made to its end, with other choices than \
+                 these; give another prefix"
+            ),
             FactsError::Damaged { key, what } => write!(f, "the control store's key {key}: {what}"),
             FactsError::Wrong(what) => f.write_str(what),
         }
@@ -271,20 +283,62 @@ impl NodeFacts {
 /// # Errors
 /// See [`FactsError`]. What was made before the error stays, and the next run goes on from there.
 pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
-    init_with(store, facts, nodes, &|_| Epoch(1))
+    check(facts, nodes)?;
+    match ClusterFacts::read(store) {
+        Err(FactsError::NoCluster) => {}
+        Ok(found) if (found.partitions, found.replicas) != (facts.partitions, facts.replicas) => {
+            return Err(FactsError::Another(Box::new(found)));
+        }
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for (key, value) in first_keys(facts, nodes, &|_| Epoch(1)) {
+        make(store, &key, &value)?;
+    }
+    match make(store, CLUSTER_KEY, &json(facts)) {
+        // Another run with the same choices has made it meanwhile.
+        Err(FactsError::LeftOver { .. }) => init(store, facts, nodes),
+        made => made,
+    }
 }
 
 /// As [`init`], for a cluster whose partitions are those of a backup: each begins above the epoch in which its
 /// primary led then.
 ///
 /// # Errors
-/// See [`FactsError`]; [`FactsError::Another`] also if there is a cluster already, even one like this.
+/// See [`check_restored`]. What was made before the error stays, and another run with the same choices goes on from
+/// there.
 pub fn init_restored(
     store: &dyn ControlStore,
     facts: &ClusterFacts,
     nodes: &[NodeFacts],
     manifest: &Manifest,
 ) -> Result<(), FactsError> {
+    check_restored(store, facts, nodes, manifest)?;
+    for (key, value) in first_keys(facts, nodes, &restored_epoch(manifest)) {
+        make(store, &key, &value)?;
+    }
+    // Another cluster that was made meanwhile is not this one, whatever its choices are.
+    make(store, CLUSTER_KEY, &json(facts))
+}
+
+fn restored_epoch(manifest: &Manifest) -> impl Fn(PartitionId) -> Epoch {
+    |PartitionId(partition)| Epoch(manifest.partitions[partition as usize].epoch).next()
+}
+
+/// Refuses what [`init_restored`] would refuse. It makes nothing.
+///
+/// # Errors
+/// See [`FactsError`]; [`FactsError::Another`] also if there is a cluster already, even one like this, and
+/// [`FactsError::LeftOver`] for any other node or configuration than those that are to be made: a partition's node
+/// would be another one than the one that has its database.
+pub fn check_restored(
+    store: &dyn ControlStore,
+    facts: &ClusterFacts,
+    nodes: &[NodeFacts],
+    manifest: &Manifest,
+) -> Result<(), FactsError> {
+    check(facts, nodes)?;
     match ClusterFacts::read(store) {
         Err(FactsError::NoCluster) => {}
         Ok(found) => return Err(FactsError::Another(Box::new(found))),
@@ -297,8 +351,17 @@ pub fn init_restored(
             facts.partitions
         )));
     }
-    let first_epoch = |PartitionId(partition)| Epoch(manifest.partitions[partition as usize].epoch).next();
-    init_with(store, facts, nodes, &first_epoch)
+    if fault_injection::is_on("restore-beside-left-overs") {
+        return Ok(());
+    }
+    let wanted: BTreeMap<_, _> = first_keys(facts, nodes, &restored_epoch(manifest)).into_iter().collect();
+    for prefix in [NODES, CONFIGURATIONS] {
+        let is_another = |(key, found): &(String, Versioned)| wanted.get(key) != Some(&found.value);
+        if let Some((key, _)) = store.list(prefix)?.keys.into_iter().find(is_another) {
+            return Err(FactsError::LeftOver { key });
+        }
+    }
+    Ok(())
 }
 
 /// The node on which a partition has its primary at first.
@@ -306,30 +369,19 @@ pub fn first_primary(nodes: &[NodeFacts], partition: PartitionId) -> &NodeFacts 
     &nodes[partition.0 as usize % nodes.len()]
 }
 
-fn init_with(
-    store: &dyn ControlStore,
+/// The keys of a cluster that is made, but for its own, with their first values.
+fn first_keys(
     facts: &ClusterFacts,
     nodes: &[NodeFacts],
     first_epoch: &dyn Fn(PartitionId) -> Epoch,
-) -> Result<(), FactsError> {
-    check(facts, nodes)?;
-    match ClusterFacts::read(store) {
-        Err(FactsError::NoCluster) => {}
-        Ok(found) if ClusterFacts { id: facts.id.clone(), ..found.clone() } != *facts => {
-            return Err(FactsError::Another(Box::new(found)));
-        }
-        Ok(_) => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    for node in nodes {
-        make(store, &node.key(), &json(node))?;
-    }
-    for partition in facts.partitions() {
-        let first =
-            Configuration { epoch: first_epoch(partition), ..first_configuration(facts, nodes, partition) };
-        make(store, &configuration_key(partition), &first.to_bytes())?;
-    }
-    make(store, CLUSTER_KEY, &json(facts))
+) -> Vec<(String, Vec<u8>)> {
+    let configuration = |partition: PartitionId| {
+        let first = first_configuration(facts, nodes, partition);
+        let first = Configuration { epoch: first_epoch(partition), ..first };
+        (configuration_key(partition), first.to_bytes())
+    };
+    let nodes = nodes.iter().map(|node| (node.key(), json(node)));
+    nodes.chain(facts.partitions().map(configuration)).collect()
 }
 
 fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
@@ -400,13 +452,92 @@ fn damaged(key: &str, what: &str) -> FactsError {
     FactsError::Damaged { key: key.to_owned(), what: what.to_owned() }
 }
 
-/// Gives a key its first value. One that it has already stays.
+/// Gives a key its first value, unless it has this one already.
 fn make(store: &dyn ControlStore, key: &str, value: &[u8]) -> Result<(), FactsError> {
     let identity = store.identify(StoreIdentity::draw())?;
     match store.swap(identity, key, None, value)? {
-        Swapped::Done(_) | Swapped::Lost => Ok(()),
+        Swapped::Done(_) => Ok(()),
+        Swapped::Lost => match store.get(key)?.value {
+            Some(found) if found.value == value => Ok(()),
+            _ if fault_injection::is_on("restore-beside-left-overs") => Ok(()),
+            _ => Err(FactsError::LeftOver { key: key.to_owned() }),
+        },
         Swapped::AnotherStore => {
             Err(FactsError::Wrong("the control store was restored meanwhile; run it again".to_owned()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::MemoryStore;
+    use crate::node::PartitionBackup;
+
+    fn nodes(names: &[&str]) -> Vec<NodeFacts> {
+        let node = |(node, name): (u32, &&str)| NodeFacts {
+            node,
+            name: (*name).to_owned(),
+            address: format!("127.0.0.1:{}", 7000 + node),
+            sql: format!("127.0.0.1:{}", 8000 + node),
+            standing: Standing::Member,
+        };
+        (0..).zip(names).map(node).collect()
+    }
+
+    fn facts(id: u32) -> ClusterFacts {
+        let unprotected = Unprotected::default();
+        ClusterFacts { id: format!("{id:032x}"), partitions: 3, replicas: 2, unprotected }
+    }
+
+    fn manifest() -> Manifest {
+        let of = |partition: u32| PartitionBackup {
+            partition,
+            file: String::new(),
+            place: 1,
+            epoch: 5,
+            bytes: 0,
+            checksum: String::new(),
+        };
+        Manifest::new("77", 1, (0..3).map(of).collect())
+    }
+
+    /// What is there after a run that was interrupted before the last key.
+    fn interrupted(nodes: &[NodeFacts], epoch: u64) -> MemoryStore {
+        let store = MemoryStore::new();
+        for (key, value) in first_keys(&facts(1), nodes, &|_| Epoch(epoch)) {
+            make(&store, &key, &value).unwrap();
+        }
+        store
+    }
+
+    #[test]
+    fn a_restore_takes_nothing_that_is_left_of_another_cluster() {
+        // Partition 2 of the old choices is on another node than the one that has its database.
+        let more = nodes(&["a", "b", "c"]);
+        for left in [interrupted(&nodes(&["a", "b"]), 1), interrupted(&more, 1), interrupted(&more, 9)] {
+            let refused = init_restored(&left, &facts(2), &more, &manifest());
+            assert!(matches!(refused, Err(FactsError::LeftOver { .. })), "{refused:?}");
+            assert_eq!(ClusterFacts::read(&left), Err(FactsError::NoCluster));
+        }
+        // A node too many is none of the new cluster.
+        let refused = init_restored(&interrupted(&more, 6), &facts(2), &nodes(&["a", "b"]), &manifest());
+        assert!(matches!(refused, Err(FactsError::LeftOver { .. })), "{refused:?}");
+        // Its own that was interrupted goes on.
+        let own = interrupted(&more, 6);
+        init_restored(&own, &facts(2), &more, &manifest()).unwrap();
+        assert_eq!(ClusterFacts::read(&own), Ok(facts(2)));
+        let again = init_restored(&own, &facts(2), &more, &manifest());
+        assert_eq!(again, Err(FactsError::Another(Box::new(facts(2)))));
+    }
+
+    #[test]
+    fn a_cluster_that_was_interrupted_goes_on_with_the_same_choices() {
+        let store = interrupted(&nodes(&["a", "b"]), 1);
+        let refused = init(&store, &facts(2), &nodes(&["b", "a"]));
+        assert_eq!(refused, Err(FactsError::LeftOver { key: "nodes/000000".to_owned() }));
+        init(&store, &facts(2), &nodes(&["a", "b"])).unwrap();
+        init(&store, &facts(3), &nodes(&["a", "b"])).unwrap();
+        assert_eq!(ClusterFacts::read(&store), Ok(facts(2)));
     }
 }

@@ -38,7 +38,8 @@ pub use calls::{
 };
 pub use clock::NodeClock;
 pub use facts::{
-    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, first_primary, init, init_restored,
+    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
+    init, init_restored,
 };
 pub use members::{Move, Moves, NoRoom, Placement, Round, RoundError, balance_round, drain_round};
 pub use replica::{

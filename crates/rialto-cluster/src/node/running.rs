@@ -225,11 +225,12 @@ impl Node {
     }
 
     /// Begins to take a backup of the whole cluster to a directory of this machine, which is made, or is empty. It
-    /// goes on in the background; [`Node::backup_status`] says how far it is.
+    /// goes on in the background; [`Node::backup_status`] says how far it is. Gives the backup's number, as its manifest
+    /// has it.
     ///
     /// # Errors
     /// In words: another one is being taken here, or no thread can start.
-    pub fn begin_backup(&self, to: &Path) -> Result<(), String> {
+    pub fn begin_backup(&self, to: &Path) -> Result<String, String> {
         Backups::begin(&self.parts, to)
     }
 
@@ -400,7 +401,9 @@ impl Parts {
             match pull.source {
                 Source::Copy(_) => replica.push_copy(by, pushing),
                 Source::LoadFile { number, .. } => replica.push_load_file(number, pushing),
-                Source::Backup { backup, .. } => Backups::write(&parts, by, (backup, partition), pushing),
+                Source::Backup { backup, opening, .. } => {
+                    Backups::write(&parts, by, (backup, partition, opening), pushing)
+                }
             }
         });
     }

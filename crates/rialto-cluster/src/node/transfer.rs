@@ -18,6 +18,7 @@ use super::packet::Packet;
 use super::random::random_number;
 use super::sending::Sending;
 use crate::net::{Class, SendError};
+use crate::protocol::transactions::Opening;
 use crate::protocol::{NodeId, PartitionId};
 
 /// The longest wait for the other node.
@@ -43,6 +44,8 @@ pub enum Source {
     Backup {
         /// The partition.
         partition: PartitionId,
+        /// The opening of it that is backed up.
+        opening: Opening,
         /// The backup's number.
         backup: u64,
     },

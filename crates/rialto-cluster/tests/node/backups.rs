@@ -15,15 +15,15 @@ use crate::sql::{ACCOUNTS, bank, ready, run, session, total, try_run};
 
 /// Takes a backup, and waits for its end.
 fn take(cluster: &Cluster, node: usize, to: &Path) -> Result<Manifest, String> {
-    cluster.node(node).begin_backup(to)?;
+    let begun = cluster.node(node).begin_backup(to)?;
     let mut status = BackupStatus::None;
     soon("the backup ends", || {
         status = cluster.node(node).backup_status();
-        !matches!(status, BackupStatus::Runs(_))
+        !matches!(status, BackupStatus::Runs { .. })
     });
     match status {
-        BackupStatus::Done(manifest) => Ok(*manifest),
-        BackupStatus::Failed(why) => Err(why),
+        BackupStatus::Done(manifest) if manifest.backup == begun => Ok(*manifest),
+        BackupStatus::Failed { backup, why } if backup == begun => Err(why),
         other => panic!("{other:?}"),
     }
 }
@@ -262,4 +262,47 @@ fn a_change_of_the_primary_leaves_no_backup_and_blocks_nothing() {
     assert_eq!(cluster.primary(0), 0);
     assert!(cluster.node(0).replica(PartitionId(1)).is_some());
     taken(&cluster, 0, &directory.path().join("three"));
+}
+
+/// A stream that waits amid what is written to it.
+struct Waits {
+    waits: Arc<AtomicBool>,
+    is_wanted: Arc<AtomicBool>,
+}
+
+impl std::io::Write for Waits {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.waits.store(true, Ordering::SeqCst);
+        soon("the stream goes on", || self.is_wanted.load(Ordering::SeqCst));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_directory_is_given_back_once_no_copy_runs() {
+    let directory = Directory::new("given-back");
+    let db = rialto::Database::open(directory.path().join("database")).unwrap();
+    let (waits, is_wanted, is_back) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let (copied, mut stream) = (db.clone(), Waits { waits: waits.clone(), is_wanted: is_wanted.clone() });
+    let copy = std::thread::spawn(move || drop(copied.backup_to(&mut stream, rialto::BackupKind::Full)));
+    soon("the copy waits for its stream", || waits.load(Ordering::SeqCst));
+    db.clone().close().unwrap();
+    let (given, tells) = (db.clone(), is_back.clone());
+    let giving = std::thread::spawn(move || {
+        given.give_directory_back();
+        tells.store(true, Ordering::SeqCst);
+    });
+    // Long enough for a directory that is given back beside the copy.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!is_back.load(Ordering::SeqCst), "the copy still reads the directory");
+    is_wanted.store(true, Ordering::SeqCst);
+    giving.join().unwrap();
+    // A small one may have been complete but for its last bytes.
+    copy.join().unwrap();
+    drop(rialto::Database::open(directory.path().join("database")).unwrap());
+    drop(db);
 }

@@ -61,6 +61,7 @@ pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stream::{forge, frames_of};
 pub(crate) use self::take::{Backups, Destination, Output, Taking};
+use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};
 use crate::recovery::OpenError;
@@ -97,8 +98,10 @@ pub struct BackupOptions<'a> {
 /// hold the state of that moment.
 pub trait CutMeeting: Sync + std::fmt::Debug {
     /// The cut comes next: the backup waits for no checkpoint any more. Commits go on, and definitions can be
-    /// changed, until this returns; checkpoints wait. False: the backup is given up.
-    fn comes_next(&self) -> bool;
+    /// changed, until this returns; checkpoints wait. False: the backup is given up. A meeting that waits calls `check`
+    /// again and again, and gives up at its error: the database closes, the backup is cancelled, or the log has come
+    /// near its bound.
+    fn comes_next(&self, check: &dyn Fn() -> Result<()>) -> bool;
 
     /// The cut is there: no commit takes its place until this returns, so it returns soon. False: the backup is given
     /// up.

@@ -176,8 +176,12 @@ impl<'a> Taking<'a> {
         disk_tables.iter().for_each(|tables| tables.free_gone());
         let meeting = self.options.meeting;
         // Definitions are not held yet: one that others wait for may have to be committed first.
-        if !meeting.is_none_or(CutMeeting::comes_next) {
-            return Err(Error::Cancelled);
+        if let Some(meeting) = meeting {
+            let at_begin = self.source.log_bytes_used();
+            let check = || self.check_wanted().and_then(|()| self.check_log(at_begin));
+            if !meeting.comes_next(&check) {
+                return Err(check().err().unwrap_or(Error::Cancelled));
+            }
         }
         let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);

@@ -257,6 +257,17 @@ impl Checkpointer {
         }
     }
 
+    /// Waits until no checkpoint runs, nor a backup or a copy. Once it is stopped none begins any more.
+    pub fn wait_until_idle(&self) {
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
+        let mut is_idle = self.home.try_lock().is_some();
+        while !is_idle {
+            self.clock.wait_by(Some(LOOK_AT_CANCEL_EVERY), |limit| {
+                is_idle = self.home.try_lock_for(limit.unwrap_or_default()).is_some();
+            });
+        }
+    }
+
     /// The sums over checkpoints so far.
     pub fn stats(&self) -> CheckpointStats {
         self.state.lock().stats.clone()

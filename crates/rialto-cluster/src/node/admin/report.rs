@@ -65,6 +65,8 @@ pub enum AdminAnswer {
     Knows(bool),
     /// It has begun.
     Begun,
+    /// The backup of this number has begun, in hexadecimal digits as its manifest has it.
+    BackupBegun(String),
     /// It does not, for this reason.
     Refused(String),
 }

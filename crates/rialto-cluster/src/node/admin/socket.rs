@@ -120,7 +120,10 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
             Ok(id) => return AdminAnswer::Knows(node.transactions().has(id)),
             Err(error) => Err(AdminAnswer::Refused(format!("{transaction}: {error}"))),
         },
-        AdminRequest::Backup { ref to } => node.begin_backup(to).map_err(AdminAnswer::Refused),
+        AdminRequest::Backup { ref to } => {
+            let begun = node.begin_backup(to);
+            return begun.map_or_else(AdminAnswer::Refused, AdminAnswer::BackupBegun);
+        }
         AdminRequest::BackupStatus => return AdminAnswer::Backup(node.backup_status()),
     };
     begun.map_or_else(|refused| refused, |()| AdminAnswer::Begun)

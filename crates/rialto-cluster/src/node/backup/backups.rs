@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::manifest::Manifest;
+use super::manifest::{Manifest, in_digits};
 use super::meeting::Meeting;
 use super::message::{BackupMessage, Body, Stage};
 use super::taking::Taking;
@@ -15,6 +15,7 @@ use crate::net::Class;
 use crate::node::packet::Packet;
 use crate::node::random::random_number;
 use crate::node::running::Parts;
+use crate::protocol::transactions::Opening;
 use crate::protocol::{NodeId, PartitionId};
 
 /// The backups of a node.
@@ -39,12 +40,53 @@ pub enum BackupStatus {
     /// It has taken none since it started.
     #[default]
     None,
-    /// It is being taken, to this directory.
-    Runs(PathBuf),
+    /// It is being taken.
+    Runs {
+        /// Its number, in hexadecimal digits.
+        backup: String,
+        /// The directory that it is written to.
+        to: PathBuf,
+    },
     /// It is complete.
     Done(Box<Manifest>),
-    /// It has failed, for this reason. Nothing is left of it.
-    Failed(String),
+    /// It has failed. Nothing is left of it.
+    Failed {
+        /// Its number, in hexadecimal digits.
+        backup: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The backup of a partition, while it is among the node's meetings.
+struct Meets<'a> {
+    backups: &'a Backups,
+    partition: PartitionId,
+}
+
+impl Drop for Meets<'_> {
+    fn drop(&mut self) {
+        self.backups.meetings.lock().remove(&self.partition);
+    }
+}
+
+/// The end of a backup that was taken here.
+struct TakingEnds {
+    parts: Arc<Parts>,
+    backup: String,
+    /// None after a panic, or if no thread could start.
+    taken: Option<Result<Manifest, String>>,
+}
+
+impl Drop for TakingEnds {
+    fn drop(&mut self) {
+        let no_end = || Err("its thread has ended amid it: what is in its directory is no backup".to_owned());
+        let status = match self.taken.take().unwrap_or_else(no_end) {
+            Ok(manifest) => BackupStatus::Done(Box::new(manifest)),
+            Err(why) => BackupStatus::Failed { backup: std::mem::take(&mut self.backup), why },
+        };
+        *self.parts.backups.taken.lock() = Taken { taking: None, status };
+    }
 }
 
 impl Backups {
@@ -53,31 +95,26 @@ impl Backups {
         self.taken.lock().status.clone()
     }
 
-    /// Begins to take a backup to a directory, which is made, or is empty.
+    /// Begins to take a backup to a directory, which is made, or is empty. Gives its number, as its manifest has it.
     ///
     /// # Errors
     /// In words: another one runs, or no thread can start.
-    pub fn begin(parts: &Arc<Parts>, to: &Path) -> Result<(), String> {
+    pub fn begin(parts: &Arc<Parts>, to: &Path) -> Result<String, String> {
         let mut taken = parts.backups.taken.lock();
-        if let BackupStatus::Runs(to) = &taken.status {
+        if let BackupStatus::Runs { to, .. } = &taken.status {
             return Err(format!("a backup to {} is being taken already", to.display()));
         }
         let taking = Arc::new(Taking::new(random_number(), to));
-        (taken.taking, taken.status) = (Some(taking.clone()), BackupStatus::Runs(to.to_owned()));
-        let running = parts.clone();
-        let run = move || {
-            let status = match taking.run(&running) {
-                Ok(manifest) => BackupStatus::Done(Box::new(manifest)),
-                Err(why) => BackupStatus::Failed(why),
-            };
-            *running.backups.taken.lock() = Taken { taking: None, status };
-        };
-        let thread = std::thread::Builder::new().name("rialto-backup".to_owned()).spawn(run);
-        thread.map(drop).map_err(|error| {
-            taken.taking = None;
-            taken.status = BackupStatus::Failed(error.to_string());
-            format!("no thread can start: {error}")
-        })
+        let backup = in_digits(taking.backup());
+        taken.taking = Some(taking.clone());
+        taken.status = BackupStatus::Runs { backup: backup.clone(), to: to.to_owned() };
+        let mut end = TakingEnds { parts: parts.clone(), backup: backup.clone(), taken: None };
+        let run = move || end.taken = Some(taking.run(&end.parts));
+        let builder = std::thread::Builder::new().name("rialto-backup".to_owned());
+        // If none can start the end sees to the status.
+        drop(taken);
+        builder.spawn(run).map_err(|error| format!("no thread can start: {error}"))?;
+        Ok(backup)
     }
 
     /// Writes the backup of a partition that is served here, for a backup that another node takes, or this one.
@@ -87,10 +124,14 @@ impl Backups {
     pub fn write(
         parts: &Arc<Parts>,
         taker: NodeId,
-        (backup, partition): (u64, PartitionId),
+        (backup, partition, opening): (u64, PartitionId, Opening),
         out: &mut dyn std::io::Write,
     ) -> Result<(), String> {
         let served = parts.transactions.find_served(partition).ok_or("the node does not serve it")?;
+        // The manifest names the opening: its rows in the backup are told apart from those of the new cluster by it.
+        if served.serves().opening != opening {
+            return Err("its primary has begun anew meanwhile".to_owned());
+        }
         let told: Weak<Parts> = Arc::downgrade(parts);
         let tell = move |stage: Stage| {
             if let Some(parts) = told.upgrade() {
@@ -106,9 +147,8 @@ impl Backups {
             }
             meetings.insert(partition, meeting.clone());
         }
-        let written = meeting.write(out);
-        parts.backups.meetings.lock().remove(&partition);
-        written
+        let _meets = Meets { backups: &parts.backups, partition };
+        meeting.write(out)
     }
 
     /// Sends a message to a node, which may be this one. It may be lost.

@@ -9,6 +9,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The file's name.
 pub const MANIFEST: &str = "manifest.json";
+/// The file in which it is written. While it is there a backup is written to the directory, or was until its node died.
+pub const UNFINISHED: &str = "manifest.unfinished";
 /// The version of the manifest, and of the files beside it.
 const FORMAT: u32 = 1;
 
@@ -57,6 +59,11 @@ struct Sealed {
     checksum: String,
 }
 
+/// A backup's number, as its manifest has it.
+pub fn in_digits(backup: u64) -> String {
+    format!("{backup:016x}")
+}
+
 impl Manifest {
     /// A backup that was taken now.
     pub fn new(cluster: &str, backup: u64, partitions: Vec<PartitionBackup>) -> Manifest {
@@ -64,7 +71,7 @@ impl Manifest {
         Manifest {
             format: FORMAT,
             cluster: cluster.to_owned(),
-            backup: format!("{backup:016x}"),
+            backup: in_digits(backup),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             time_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             partitions,
@@ -76,7 +83,8 @@ impl Manifest {
         format!("{:016x}", xxh3_64(&bytes))
     }
 
-    /// Writes the manifest of a backup whose files are on the disk. It is on the disk when this returns.
+    /// Writes the manifest of a backup whose files are on the disk. It is on the disk when this returns, and after an error
+    /// it is not there.
     ///
     /// # Errors
     /// Those of the file system.
@@ -84,14 +92,15 @@ impl Manifest {
         let sealed = Sealed { manifest: self.clone(), checksum: self.checksum() };
         let mut text = serde_json::to_vec_pretty(&sealed)?;
         text.push(b'\n');
-        let new = directory.join("manifest.unfinished");
+        let new = directory.join(UNFINISHED);
         let mut file = File::create(&new)?;
         file.write_all(&text)?;
         file.sync_all()?;
         // The names of the backups' files first.
-        File::open(directory)?.sync_all()?;
-        fs::rename(&new, directory.join(MANIFEST))?;
-        File::open(directory)?.sync_all()
+        sync_directory(directory)?;
+        let whole = directory.join(MANIFEST);
+        fs::rename(&new, &whole)?;
+        sync_directory(directory).inspect_err(|_| drop(fs::remove_file(&whole)))
     }
 
     /// The manifest of the backup in a directory.
@@ -156,6 +165,15 @@ impl Manifest {
     pub fn bytes(&self) -> u64 {
         self.partitions.iter().map(|of| of.bytes).sum()
     }
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    File::open(here)?.sync_all()
 }
 
 fn measure(path: &Path) -> io::Result<(u64, String)> {

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rialto::{BackupOptions, CutMeeting, fault_injection};
+use rialto::{BackupOptions, CutMeeting, Error, fault_injection};
 
 use super::message::{Far, Stage};
 use crate::node::replica::Level;
@@ -17,12 +18,15 @@ use crate::protocol::PartitionId;
 const NEAR_WITHIN: Duration = Duration::from_secs(25);
 /// So long no branch is prepared, at most. Coordinators wait a little longer for a vote.
 pub const HOLD_WITHIN: Duration = Duration::from_millis(2500);
+/// How long the cut may take to be durable in the configuration in which the primary leads. The receiver waits a little
+/// longer for what comes last.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 /// So long no commit takes its place, at most.
 pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
 /// Why a backup fails that finds something prepared.
 const IN_DOUBT: &str = "a transaction over several partitions was in doubt for too long: run it again";
 /// Why a backup fails that another one of the same backup has failed before.
-const GIVEN_UP: &str = "the backup was given up";
+pub const GIVEN_UP: &str = "the backup was given up";
 /// Why a backup fails that was ready itself.
 const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
 /// How far apart the cuts are, with a bug put back.
@@ -43,6 +47,8 @@ pub struct Meeting {
     tell: Box<dyn Fn(Stage) + Send + Sync>,
     progress: Mutex<Progress>,
     changed: Condvar,
+    /// Whether it is given up: it ends at the next segment.
+    is_given_up: AtomicBool,
 }
 
 struct Progress {
@@ -59,7 +65,8 @@ impl Meeting {
         tell: impl Fn(Stage) + Send + Sync + 'static,
     ) -> Meeting {
         let progress = Mutex::new(Progress { far: Far::Near, stage: Stage::Begins });
-        Meeting { backup, served, tell: Box::new(tell), progress, changed: Condvar::new() }
+        let (changed, is_given_up) = (Condvar::new(), AtomicBool::new(false));
+        Meeting { backup, served, tell: Box::new(tell), progress, changed, is_given_up }
     }
 
     /// The backup's number.
@@ -79,6 +86,9 @@ impl Meeting {
             progress.far = progress.far.max(far);
             progress.stage.clone()
         };
+        if far == Far::End {
+            self.is_given_up.store(true, Ordering::Relaxed);
+        }
         self.changed.notify_all();
         (self.tell)(stage);
     }
@@ -89,16 +99,30 @@ impl Meeting {
     /// Why there is none, in words.
     pub fn write(&self, out: &mut dyn Write) -> Result<(), String> {
         let db = self.served.lead().database().clone();
-        let options = BackupOptions { meeting: Some(self), ..BackupOptions::default() };
+        let options = BackupOptions {
+            cancelled: Some(&self.is_given_up),
+            meeting: Some(self),
+            ..BackupOptions::default()
+        };
         let written = db.backup_to(out, options);
         self.served.release(self.backup);
         let report = match (&self.progress.lock().stage, written) {
             (Stage::Failed(why), _) => return Err(why.clone()),
             (_, Ok(report)) => report,
+            (_, Err(Error::Cancelled)) => return Err(GIVEN_UP.to_owned()),
             (_, Err(error)) => return Err(error.to_string()),
         };
-        let leads = self.served.lead().answer(report.place, Level::Disk);
-        leads.map_err(|_| "its primary has changed meanwhile".to_owned())?;
+        match self.served.lead().answer_until(
+            report.place,
+            Level::Disk,
+            Some(Instant::now() + ANSWERED_WITHIN),
+        ) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err("its replicas in sync have not had its cut in time: run it again".to_owned());
+            }
+            Err(_) => return Err("its primary has changed meanwhile".to_owned()),
+        }
         out.write_all(&report.place.0.to_le_bytes()).map_err(|error| error.to_string())
     }
 
@@ -128,7 +152,7 @@ impl Meeting {
 }
 
 impl CutMeeting for Meeting {
-    fn comes_next(&self) -> bool {
+    fn comes_next(&self, check: &dyn Fn() -> rialto::Result<()>) -> bool {
         self.is_at(Stage::Near);
         let began = Instant::now();
         let mut holds = false;
@@ -140,6 +164,11 @@ impl CutMeeting for Meeting {
             }
             if !self.leads() {
                 return self.fails("its primary has changed");
+            }
+            match check() {
+                Ok(()) => {}
+                Err(Error::Cancelled) => return self.fails(GIVEN_UP),
+                Err(error) => return self.fails(&error.to_string()),
             }
             if far >= Far::Hold && !holds {
                 holds = true;
@@ -175,12 +204,11 @@ impl CutMeeting for Meeting {
         }
         self.is_at(Stage::AtCut);
         let began = Instant::now();
-        let mut far = match fault_injection::is_on("backup-cuts-apart") {
-            true => Far::Go,
-            false => self.wait(Far::Go, CUT_WITHIN),
-        };
-        while far < Far::Go && began.elapsed() < CUT_WITHIN {
-            far = self.wait(Far::Go, CUT_WITHIN);
+        let mut far = if fault_injection::is_on("backup-cuts-apart") { Far::Go } else { Far::Cut };
+        let mut left = CUT_WITHIN;
+        while far < Far::Go && !left.is_zero() {
+            far = self.wait(Far::Go, left);
+            left = CUT_WITHIN.saturating_sub(began.elapsed());
         }
         self.served.release(self.backup);
         match far {

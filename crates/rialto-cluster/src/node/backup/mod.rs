@@ -21,16 +21,23 @@
 //!    said that they are. So the backup has what was committed before that moment, in all partitions, and nothing else.
 //! 2. **Nothing in doubt.** At that moment nothing is prepared. A transaction that writes in several partitions has
 //!    prepared branches in all but one of them when it is decided, and they stay so until they have committed. So it
-//!    is in the backup in all its partitions, or in none. Definitions are such transactions.
+//!    is in the backup in all its partitions, or in none. Definitions are such transactions. One that has the votes of
+//!    some partitions when branches are not prepared any more, and not of all, cannot be decided before the cut. So
+//!    partitions ask for decisions sooner meanwhile, and the deciding one soon gives it up.
 //! 3. **Of primaries.** After the cut each primary has its place durable at level 3 in a configuration in which it
-//!    leads, in the same opening. So it has led at the cut, and had all that was answered.
+//!    leads, in the same opening, which is the one that the manifest names. So it has led at the cut, and had all that
+//!    was answered.
 //! 4. **Nothing is blocked for long.** What a primary holds up it lets go by itself: branches that are to be prepared
 //!    after `HOLD_WITHIN`, commits after `CUT_WITHIN`. Then the backup fails, and says so.
 //! 5. **Whole or refused.** The manifest (`manifest`) is written last. A directory without it is no backup; one whose
-//!    files are not as it says is refused. A directory that has something in it is never written to.
+//!    files are not as it says is refused. A directory that has something in it is never written to, and no other backup
+//!    while one is: its manifest is written in a file that is made first (`manifest.unfinished`). What fails removes what
+//!    it has made, and nothing else.
+//! 6. **It ends.** After a failure the taking node says so to all primaries, until its transfers have ended. The backup
+//!    of a primary ends at the next segment, and holds the log's checkpoints up no longer than the log has room.
 //!
 //! `restoring` makes the databases of a new cluster of it. Its partitions begin in epochs above those of the old one,
-//! whose openings the rows of the system name.
+//! whose openings the rows of the system name. It takes no key of the control store that was left by another one.
 
 mod backups;
 mod manifest;

@@ -217,7 +217,7 @@ pub fn close(kernel: Kernel) {
         Kernel::Leading(db) => db.close(),
         Kernel::Closed => Ok(()),
     };
-    // Idle sessions may have its handles. None of them makes checkpoints or backups.
+    // Idle sessions may have its handles. A copy or a backup that runs for another node ends first.
     db.give_directory_back();
 }
 

@@ -407,19 +407,19 @@ impl Lead {
     /// # Errors
     /// [`NotServing`]: it must not be answered.
     pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
-        self.answer_until(None, place, level)
+        self.answer_until(place, level, None).map(drop)
     }
 
-    /// As [`Lead::answer`], until this time.
+    /// As [`Lead::answer`], but waits until this time. Gives whether it may be answered.
     ///
     /// # Errors
-    /// [`NotServing`]: it must not be answered, or cannot be by then.
+    /// [`NotServing`]: it must not be answered.
     pub(in crate::node) fn answer_until(
         &self,
-        until: Option<Instant>,
         place: Lsn,
         level: Level,
-    ) -> Result<(), NotServing> {
+        until: Option<Instant>,
+    ) -> Result<bool, NotServing> {
         let mut has_synced = false;
         let mut state = self.shared.state.lock();
         loop {
@@ -435,7 +435,7 @@ impl Lead {
                     Level::Disk => answers.level_3.lsn >= place,
                 };
                 if covered {
-                    return Ok(());
+                    return Ok(true);
                 }
                 // With too few replicas in sync its disk counts, at level 2, too.
                 let needs_disk = level == Level::Disk || machine.needs_disk_for_level_2();
@@ -449,8 +449,8 @@ impl Lead {
                     continue;
                 }
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(false);
             }
             self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
         }

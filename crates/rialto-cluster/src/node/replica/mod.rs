@@ -32,4 +32,4 @@ mod store_requests;
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
 pub use saved_file::SavedFile;
-pub use store_requests::{configuration_key, read_configuration, read_configurations};
+pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration, read_configurations};

@@ -12,11 +12,11 @@ use crate::protocol::replication::{
 };
 
 /// Before the number of a partition in the key of its configuration.
-const PARTITIONS: &str = "partitions/";
+pub const CONFIGURATIONS: &str = "partitions/";
 
 /// The key of a partition's configuration.
 pub fn configuration_key(partition: PartitionId) -> String {
-    format!("{PARTITIONS}{}", partition.0)
+    format!("{CONFIGURATIONS}{}", partition.0)
 }
 
 /// What the control store has of a partition.
@@ -40,11 +40,11 @@ pub fn read_configuration(
 /// # Errors
 /// As [`read_configuration`].
 pub fn read_configurations(store: &dyn ControlStore) -> Result<BTreeMap<PartitionId, Known>, ControlError> {
-    let listed = store.list(PARTITIONS)?;
+    let listed = store.list(CONFIGURATIONS)?;
     let Some(identity) = listed.store else { return Ok(BTreeMap::new()) };
     let read = |(key, value): (String, Versioned)| {
         let wrong = |what: &dyn std::fmt::Display| ControlError::Refused(format!("the key {key}: {what}"));
-        let number = key.strip_prefix(PARTITIONS).and_then(|number| number.parse().ok());
+        let number = key.strip_prefix(CONFIGURATIONS).and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| wrong(&"it names no partition"))?;
         let configuration = Configuration::from_bytes(&value.value).map_err(|error| wrong(&error))?;
         Ok((PartitionId(number), Known { store: identity, revision: value.revision, configuration }))

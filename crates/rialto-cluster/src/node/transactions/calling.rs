@@ -294,13 +294,13 @@ impl Transactions {
         };
         // A planned change of the primary does not wait for the answer.
         drop(admitted);
-        match lead.answer_until(Some(trying.until + GRACE), place, of_replica(level)) {
-            Ok(()) => {
+        match lead.answer_until(place, of_replica(level), Some(trying.until + GRACE)) {
+            Ok(true) => {
                 Counters::add(&self.counters().calls_here);
                 Tried::Done(answer)
             }
-            Err(_) if answer.is_err() => Tried::NoEffect(None),
-            Err(_) => Tried::Unknown,
+            Ok(false) | Err(_) if answer.is_err() => Tried::NoEffect(None),
+            Ok(false) | Err(_) => Tried::Unknown,
         }
     }
 

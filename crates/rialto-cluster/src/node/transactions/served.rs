@@ -252,11 +252,14 @@ impl ServedPartition {
         self.go_on(over);
     }
 
-    /// No branch is prepared from now on, for at most this time, for a backup. Those that are to be wait.
+    /// No branch is prepared from now on, for at most this time, for a backup. Those that are to be wait. A transaction
+    /// that has some of its votes by then, and lacks others, is soon given up.
     pub fn hold(&self, backup: u64, within: Duration) {
+        let Some(node) = self.node.upgrade() else { return };
         let mut state = self.state.lock();
         if state.held.is_none() && !fault_injection::is_on("backup-beside-votes") {
             state.held = Some(Held { backup, until: Instant::now() + within, waiting: Vec::new() });
+            state.participant.hurry(true, node.now());
         }
     }
 
@@ -287,6 +290,8 @@ impl ServedPartition {
     fn go_on(self: &Arc<ServedPartition>, over: Option<Held>) {
         let (Some(Held { waiting, .. }), Some(node)) = (over, self.node.upgrade()) else { return };
         let mut state = self.state.lock();
+        let is_held = state.held.is_some();
+        state.participant.hurry(is_held, node.now());
         for (transaction, rows, level) in waiting {
             self.prepare(&node, &mut state, transaction, rows, level);
         }

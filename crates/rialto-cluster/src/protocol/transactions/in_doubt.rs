@@ -182,6 +182,7 @@ impl<W: Work> Participant<W> {
     /// A branch in doubt asks this deciding partition.
     fn inquired(&mut self, id: TransactionId, from: PartitionId, branches: Branches, now: Duration) {
         let to = Address::Partition(from);
+        let undecided_for = self.in_haste(UNDECIDED_FOR);
         if self.decider.remembers(id).is_some() {
             return self.decider.repeat(id, from, &mut self.effects);
         }
@@ -192,7 +193,7 @@ impl<W: Work> Participant<W> {
                 } else {
                     *branch.asked_at.get_or_insert(now)
                 };
-                let is_late = since + UNDECIDED_FOR <= now;
+                let is_late = since + undecided_for <= now;
                 if !(is_late && branch.state.may_abort()) {
                     return self.send(id, to, Body::NotYet);
                 }

@@ -112,7 +112,7 @@ pub use effect::{Effect, Keeps, Locking, Step};
 pub use ids::{Level, NoTransactionId, Opening, Request, Start, TransactionId};
 pub use in_doubt::UNDECIDED_FOR;
 pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Sender, Standing, Verdict};
-pub use participant::{ASK_AFTER, Opened, Participant, Ran};
+pub use participant::{ASK_AFTER, HASTE, Opened, Participant, Ran};
 pub use queue::{Full, SendQueue};
 pub use records::{Access, BranchRef, Branches, RowChange, SystemRows, Work};
 pub use running::{Pace, Running};

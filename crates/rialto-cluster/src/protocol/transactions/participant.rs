@@ -29,6 +29,8 @@ use std::collections::BTreeMap;
 pub const ASK_AFTER: Duration = Duration::from_millis(30);
 /// How many rows of expired answers are removed at a time.
 pub(super) const EXPIRED_MAX: usize = 256;
+/// By this factor what is in doubt is asked for, and given up, sooner while votes are held up ([`Participant::hurry`]).
+pub const HASTE: u32 = 4;
 
 /// What an opening of a partition begins with. All of it is durable at every level, under the configuration of this
 /// opening, before the participant is made: the newest records of a log may be those that only this replica has, and
@@ -81,6 +83,7 @@ pub struct Participant<W: Work> {
     time_of_day: Option<Duration>,
     pub(super) ended: EndedTransactions<W>,
     pub(super) effects: Vec<Effect<W>>,
+    is_hurried: bool,
 }
 
 impl<W: Work> Participant<W> {
@@ -107,6 +110,7 @@ impl<W: Work> Participant<W> {
             time_of_day: None,
             ended: EndedTransactions::new(),
             effects: Vec::new(),
+            is_hurried: false,
         }
     }
 
@@ -118,6 +122,24 @@ impl<W: Work> Participant<W> {
 
     fn find_answer(&self, request: Request, now: Duration) -> Found<W> {
         self.answers.find(request, self.time_of_day.unwrap_or(now))
+    }
+
+    /// Votes are held up from now on in all partitions, or not any more. Meanwhile a transaction that has votes of some
+    /// partitions and lacks others gets none of these: so it is soon given up, and what others wait for is not in doubt
+    /// any more.
+    pub fn hurry(&mut self, is_hurried: bool, now: Duration) {
+        self.is_hurried = is_hurried;
+        let soon = now + self.in_haste(ASK_AFTER);
+        for branch in self.branches.values_mut() {
+            if let State::Prepared { ask_at, .. } = &mut branch.state {
+                *ask_at = soon.min(*ask_at);
+            }
+        }
+    }
+
+    /// A time for what is in doubt.
+    pub(super) fn in_haste(&self, time: Duration) -> Duration {
+        if self.is_hurried { time / HASTE } else { time }
     }
 
     /// What is to be done, in order.
@@ -184,11 +206,12 @@ impl<W: Work> Participant<W> {
     /// Some time has passed.
     pub fn tick(&mut self, now: Duration) {
         let mut messages = Vec::new();
+        let ask_after = self.in_haste(ASK_AFTER);
         for (id, branch) in &mut self.branches {
             if let State::Prepared { branches, ask_at, .. } = &mut branch.state
                 && *ask_at <= now
             {
-                *ask_at = now + ASK_AFTER;
+                *ask_at = now + ask_after;
                 messages.push((*id, branches.deciding, Body::Inquire(branches.clone())));
             }
         }
@@ -332,10 +355,11 @@ impl<W: Work> Participant<W> {
             }
             Step::Prepared | Step::Reads | Step::Commit => {}
         }
+        let ask_at = now + self.in_haste(ASK_AFTER);
         let Some(branch) = self.branches.get_mut(&id) else { return };
         match (std::mem::replace(&mut branch.state, State::Idle), step) {
             (State::Preparing { branches, rides }, Step::Prepared) => {
-                branch.state = State::Prepared { branches, bound: Bound::No, ask_at: now + ASK_AFTER };
+                branch.state = State::Prepared { branches, bound: Bound::No, ask_at };
                 let access = branch.access;
                 let body = match rides {
                     Some(Rides { sequence, reply }) => {

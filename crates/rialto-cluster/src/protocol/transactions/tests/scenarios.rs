@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::participant::EXPIRED_MAX;
 use crate::protocol::transactions::{
-    ASK_ANEW, Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator,
-    CoordinatorEffect, Decision, Effect, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace,
+    ASK_AFTER, ASK_ANEW, Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator,
+    CoordinatorEffect, Decision, Effect, HASTE, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace,
     Participant, Place, Plan, Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows,
     TransactionId, Tries, UNDECIDED_FOR, Undecided, Verdict,
 };
@@ -183,6 +183,46 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
     assert_eq!(asks(&mut of, 10 * time), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time - 1), ["NotYet"]);
     assert_eq!(asks(&mut of, 11 * time), ["abort, 0 rows", "decided Abort"]);
+}
+
+#[test]
+fn what_is_in_doubt_while_votes_are_held_up_is_asked_for_and_given_up_sooner() {
+    let at = Duration::from_millis(1_000_000);
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
+    let asks = |of: &mut Of, at: Duration| {
+        of.0.tick(at);
+        !of.effects().is_empty()
+    };
+    assert!(asks(&mut of, at), "at its opening");
+    assert!(!asks(&mut of, at + ASK_AFTER / HASTE));
+    of.0.hurry(true, at + ASK_AFTER / HASTE);
+    assert!(asks(&mut of, at + 2 * ASK_AFTER / HASTE));
+    assert!(asks(&mut of, at + 3 * ASK_AFTER / HASTE));
+    of.0.hurry(false, at + 3 * ASK_AFTER / HASTE);
+    assert!(asks(&mut of, at + 4 * ASK_AFTER / HASTE));
+    assert!(!asks(&mut of, at + 5 * ASK_AFTER / HASTE));
+
+    let mut of = Of::open(DECIDING, 3, &[]);
+    let action = vec![Op::Read(0)];
+    let act = Act {
+        opening: Opening(3),
+        low: 1,
+        deciding: DECIDING,
+        request: None,
+        sequence: 0,
+        level: Level::Replicated,
+        action,
+        vote: None,
+    };
+    of.hears(COORDINATOR, Body::Act(act), 0);
+    let ran = Ran { reply: Answer::default(), access: Access::Reads, has_failed: false, is_passing: false };
+    of.0.ran(ID, 0, Some(ran), Duration::ZERO);
+    of.effects();
+    of.0.hurry(true, Duration::ZERO);
+    let other = Sender::Partition(OTHER, Opening(3));
+    let time = UNDECIDED_FOR.as_millis() as u64 / u64::from(HASTE);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), time), ["NotYet"]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 2 * time), ["abort, 0 rows", "decided Abort"]);
 }
 
 #[test]
