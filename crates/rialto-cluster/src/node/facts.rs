@@ -71,6 +71,9 @@ pub struct NodeFacts {
     /// What the cluster does with it.
     #[serde(default, skip_serializing_if = "Standing::is_member")]
     pub standing: Standing,
+    /// The random number of the only directory that runs as this node, once one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
 }
 
 /// What became of a node that was to join.
@@ -222,11 +225,34 @@ impl NodeFacts {
             }
             let number = nodes.iter().map(|node| node.node + 1).max().unwrap_or(0);
             let (name, address, sql) = (name.to_owned(), address.to_owned(), sql.to_owned());
-            let node = NodeFacts { node: number, name, address, sql, standing: Standing::Member };
+            let standing = Standing::Member;
+            let node = NodeFacts { node: number, name, address, sql, standing, directory: None };
             check_name(&node)?;
             let identity = store.identify(StoreIdentity::draw())?;
             if let Swapped::Done(_) = store.swap(identity, &node.key(), None, &json(&node))? {
                 return Ok(Joined::New(node));
+            }
+        }
+        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+    }
+
+    /// Has a directory be that of a node.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn set_directory(store: &dyn ControlStore, node: u32, directory: &str) -> Result<(), FactsError> {
+        for _ in 0..TRIES {
+            let listed = store.list(NODES)?;
+            for (key, found) in &listed.keys {
+                let facts: NodeFacts = parse(key, &found.value)?;
+                if facts.node != node {
+                    continue;
+                }
+                let identity = listed.store.ok_or_else(|| damaged(key, "the store has no identity"))?;
+                let next = NodeFacts { directory: Some(directory.to_owned()), ..facts };
+                if let Swapped::Done(_) = store.swap(identity, key, Some(found.revision), &json(&next))? {
+                    return Ok(());
+                }
             }
         }
         Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))

@@ -49,6 +49,8 @@ pub struct Cluster {
     pub replication: ReplicationOptions,
     /// That of the nodes that are started from now on.
     pub repair_after: Option<Duration>,
+    /// The same.
+    pub move_patience: Duration,
     directory: Directory,
 }
 
@@ -91,6 +93,7 @@ impl Cluster {
                 address: listener.local_addr().unwrap().to_string(),
                 sql: "127.0.0.1:0".to_owned(),
                 standing: Standing::Member,
+                directory: None,
             })
             .collect();
         drop(listeners);
@@ -116,7 +119,8 @@ impl Cluster {
             ..ReplicationOptions::default()
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
-        let mut cluster = Cluster { store, nodes, replication, repair_after: None, directory };
+        let mut cluster =
+            Cluster { store, nodes, replication, repair_after: None, move_patience: PATIENCE, directory };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }
@@ -127,10 +131,12 @@ impl Cluster {
         let name = format!("node-{node}");
         let options = NodeOptions {
             directory: self.directory.path().join(&name),
+            takes_over: false,
             name,
             database: small(),
             replication: self.replication,
             repair_after: self.repair_after,
+            move_patience: self.move_patience,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: crate::calls::procedures(),
