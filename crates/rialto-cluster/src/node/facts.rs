@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::backup::Manifest;
-use super::replica::configuration_key;
+use super::replica::{configuration_key, read_configurations};
 use crate::control::{ControlError, ControlStore, Swapped};
 use crate::net::Member as LinkMember;
 use crate::protocol::replication::{Configuration, Member, StoreIdentity, Unprotected};
@@ -223,7 +223,11 @@ impl NodeFacts {
             if let Some(other) = there.find(|node| node.address == address) {
                 return Err(FactsError::Wrong(format!("{address} is the address of {} already", other.name)));
             }
-            let number = nodes.iter().map(|node| node.node + 1).max().unwrap_or(0);
+            // A store that was restored may name nodes that are not on its list.
+            let named = read_configurations(store)?.0.into_values();
+            let named = named.flat_map(|known| known.configuration.nodes().collect::<Vec<_>>());
+            let numbers = nodes.iter().map(|node| node.node).chain(named.map(|node| node.0));
+            let number = numbers.max().map_or(0, |number| number + 1);
             let (name, address, sql) = (name.to_owned(), address.to_owned(), sql.to_owned());
             let standing = Standing::Member;
             let node = NodeFacts { node: number, name, address, sql, standing, directory: None };

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use rialto::Options;
+use rialto::{Options, fault_injection};
 
 use super::backup::{BackupStatus, Backups};
 use super::calls::Procedures;
@@ -342,6 +342,20 @@ impl Parts {
                 (nodes.clone(), nodes)
             }
         };
+        // A node goes only if the list says that it has left: a store that was restored may not know it yet.
+        let mut nodes: Vec<NodeFacts> = nodes;
+        for missing in self.nodes.read().iter() {
+            let is_missing = all.iter().all(|node| node.node != missing.node);
+            if is_missing && !fault_injection::is_on("list-of-a-restored-store") {
+                trouble.push(format!(
+                    "the control store does not have the node {} any more, which has not left: was it restored? To put it there \
+                     again: rialto cluster join",
+                    missing.name
+                ));
+                nodes.push(missing.clone());
+            }
+        }
+        nodes.sort_unstable_by_key(|node| node.node);
         let (known, unreadable) = match read_configurations(store) {
             Ok(read) => read,
             Err(ControlError::Unavailable(_)) => return,

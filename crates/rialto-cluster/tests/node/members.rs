@@ -292,3 +292,19 @@ fn a_key_that_cannot_be_read_is_told_and_the_rest_goes_on() {
     // A command does not move what it cannot see.
     assert!(Placement::read(&cluster.store, &facts(&cluster)).is_err());
 }
+
+#[test]
+fn a_node_that_a_restored_list_does_not_have_stays() {
+    let mut cluster = Cluster::new("restored-list", 2, 2, 2);
+    ready(&cluster, 2, 2);
+    let older = cluster.store.backup();
+    let new = cluster.join();
+    soon("the links are there", || cluster.node(0).links().connections() == 4);
+    cluster.store.restore(&older);
+    soon("it is told", || {
+        cluster.node(0).trouble().is_some_and(|trouble| trouble.contains("was it restored"))
+    });
+    assert_eq!(cluster.node(0).links().connections(), 4);
+    let told = cluster.node(new).trouble().unwrap_or_default();
+    assert!(!told.contains("end it"), "{told}");
+}

@@ -8,6 +8,7 @@ use rialto::fault_injection;
 
 use super::moves::{Move, Purpose};
 use super::placement::Placement;
+use super::unheard::Unheard;
 use crate::control::{ControlError, ControlStore};
 use crate::node::replica::{Catching, HostedReplica};
 use crate::protocol::replication::{Configuration, Once};
@@ -20,8 +21,6 @@ const HAND_OVER_AGAIN: Duration = Duration::from_secs(10);
 const HAND_OVER_AT_MOST: Duration = Duration::from_secs(80);
 /// The most repairs of one node at a time: each copies a partition.
 const REPAIRS_MAX: usize = 2;
-/// After a longer pause between two looks nothing is known of what was heard meanwhile.
-const LOOKS_APART: Duration = Duration::from_secs(10);
 
 /// What a node does for the partitions that it leads: it carries out their moves, and begins one for each replica that was
 /// away for too long.
@@ -32,10 +31,8 @@ pub struct Keeper {
     /// After so long a move whose new replica gets no further has come to no end; after a fifth of it, one whose new replica
     /// is not heard.
     move_patience: Duration,
-    /// Since when a replica, which is not in sync, is not heard.
-    unheard: BTreeMap<(PartitionId, NodeId), Instant>,
-    /// When this was noted last.
-    noted_at: Option<Instant>,
+    /// Since when replicas, which are not in sync, are not heard.
+    unheard: Unheard,
     /// How far the new replica of a move is, and since when.
     progress: BTreeMap<PartitionId, (Move, Catching, Instant)>,
     /// When a primary was asked last to hand over, and how often it was.
@@ -51,8 +48,7 @@ impl Keeper {
             me,
             repair_after,
             move_patience,
-            unheard: BTreeMap::new(),
-            noted_at: None,
+            unheard: Unheard::default(),
             progress: BTreeMap::new(),
             handed_over: BTreeMap::new(),
             trouble: BTreeMap::new(),
@@ -141,20 +137,13 @@ impl Keeper {
     }
 
     fn note_unheard(&mut self, led: &[(&Arc<HostedReplica>, Configuration)]) {
-        let now = Instant::now();
-        let mut before = std::mem::take(&mut self.unheard);
-        // What was not looked at may have been heard.
-        let is_apart = self.noted_at.is_some_and(|at| now.duration_since(at) > LOOKS_APART);
-        if is_apart && !fault_injection::is_on("unseen-time-counts") {
-            before.clear();
+        let of = |replica: &HostedReplica| {
+            let partition = replica.partition();
+            replica.unheard().into_iter().map(move |node| (partition, node))
+        };
+        let unheard = led.iter().flat_map(|(replica, _)| of(replica));
+        if !self.unheard.note(Instant::now(), unheard) {
             self.progress.clear();
-        }
-        self.noted_at = Some(now);
-        for (replica, _) in led {
-            for node in replica.unheard() {
-                let key = (replica.partition(), node);
-                self.unheard.insert(key, before.get(&key).copied().unwrap_or(now));
-            }
         }
     }
 
@@ -165,9 +154,8 @@ impl Keeper {
         configuration: &Configuration,
         placement: &Placement,
     ) -> Vec<NodeId> {
-        let of_partition = self.unheard.iter().filter(|((id, _), _)| *id == partition);
-        let is_too_long = |since: &Instant| self.repair_after.is_some_and(|after| since.elapsed() >= after);
-        let unheard = of_partition.filter(|(_, since)| is_too_long(since)).map(|((_, node), _)| *node);
+        let after = self.repair_after;
+        let unheard = after.into_iter().flat_map(|after| self.unheard.longer_than(partition, after));
         let left = configuration.nodes().filter(|node| placement.left.contains(&node.0));
         let mut lost: Vec<NodeId> = unheard.chain(left).collect();
         lost.sort_unstable();
@@ -194,7 +182,7 @@ impl Keeper {
         if !configuration.has(to) && !placement.is_member(to.0) {
             return Some((to.0, "it gets no replicas any more".to_owned()));
         }
-        let unheard_for = self.unheard.get(&(partition, to)).map(Instant::elapsed);
+        let unheard_for = self.unheard.time(partition, to);
         if lost.contains(&to) || unheard_for.is_some_and(|time| time >= self.move_patience / 5) {
             let seconds = unheard_for.unwrap_or_default().as_secs();
             return Some((to.0, format!("its replica was not heard for {seconds} s: does the node run?")));
@@ -245,7 +233,7 @@ impl Keeper {
         let is_due = at.is_none_or(|at| at.elapsed() >= pause);
         let standbys = || configuration.standbys().map(|member| member.node);
         let to = found.to.map(NodeId).or_else(|| standbys().find(|node| placement.is_member(node.0)));
-        if times > 0 {
+        if times > 1 {
             let running = replica.running();
             let what = format!(
                 "{partition} was to be handed over {times} times, and has {running} transactions open that keep it; it is \
@@ -274,13 +262,18 @@ fn once(found: Move, placement: &Placement) -> Once {
     }
 }
 
-/// Whether what a move was for is over: the replica that was lost is in sync again before another one is, or the one that
-/// was to be taken back is in sync.
+/// Whether a move is not to go on as it is: the replica that was lost is in sync again before another one is; the one that was
+/// to be taken back is in sync; or one goes without another in its place, and too few others are in sync now.
 fn is_needless(found: Move, configuration: &Configuration, placement: &Placement) -> bool {
     let is_in_sync = |node: u32| configuration.life_in_sync(NodeId(node)).is_some();
     let is_back = found.from.is_some_and(|from| is_in_sync(from) && placement.is_member(from));
+    let needs_another = || {
+        let from = found.from.map(NodeId).filter(|_| found.to.is_none());
+        from.is_some_and(|from| !once(found, placement).holds(from, configuration))
+    };
     match found.purpose {
-        Purpose::Operator => false,
+        Purpose::Operator => needs_another(),
+        Purpose::Repair if found.to.is_none() => needs_another(),
         Purpose::Repair => {
             is_back
                 && found.to.is_some_and(|to| !is_in_sync(to))

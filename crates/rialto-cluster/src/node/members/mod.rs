@@ -8,6 +8,7 @@
 //! - [`Placement`]: what all partitions have where, and where a replica is to go: to the least loaded node that has none.
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
+//! - `unheard`: since when replicas are not heard.
 //! - `given_up`: the directory of a replica that its node has no more.
 //!
 //! Invariants:
@@ -28,6 +29,7 @@ mod keeper;
 mod moves;
 mod placement;
 mod round;
+mod unheard;
 
 pub use given_up::{give_up, is_left};
 pub use keeper::Keeper;
