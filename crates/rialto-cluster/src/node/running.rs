@@ -329,9 +329,20 @@ impl Parts {
         // While the store is away everything stays as it is.
         let store = &*self.store;
         let mut trouble = Vec::new();
+        let (known, unreadable) = match read_configurations(store) {
+            Ok(read) => read,
+            Err(ControlError::Unavailable(_)) => return,
+            Err(error) => {
+                *self.trouble.lock() = Some(error.to_string());
+                return;
+            }
+        };
         let (nodes, all) = match NodeFacts::with_left(store) {
             Ok(all) => {
-                let is_there = |node: &&NodeFacts| node.standing != Standing::Left;
+                // What a node that has left still has in some partition, others have to reach.
+                let is_named =
+                    |node: &NodeFacts| known.values().any(|known| known.configuration.has(NodeId(node.node)));
+                let is_there = |node: &&NodeFacts| node.standing != Standing::Left || is_named(node);
                 (all.iter().filter(is_there).cloned().collect(), all)
             }
             Err(FactsError::Store(ControlError::Unavailable(_))) => return,
@@ -356,14 +367,6 @@ impl Parts {
             }
         }
         nodes.sort_unstable_by_key(|node| node.node);
-        let (known, unreadable) = match read_configurations(store) {
-            Ok(read) => read,
-            Err(ControlError::Unavailable(_)) => return,
-            Err(error) => {
-                *self.trouble.lock() = Some(error.to_string());
-                return;
-            }
-        };
         trouble.extend(unreadable);
         let has_left = all.iter().any(|node| node.node == self.me.0 && node.standing == Standing::Left);
         let seen = self.see(links, nodes).and_then(|()| self.host_replicas(&known));

@@ -261,8 +261,9 @@ fn a_repair_ends_when_the_replica_is_back() {
 
 #[test]
 fn replicas_on_a_node_that_has_left_are_made_again_elsewhere() {
-    let cluster = Cluster::new("left-behind", 4, 2, 2);
+    let mut cluster = Cluster::new("left-behind", 4, 2, 2);
     ready(&cluster, 2, 2);
+    cluster.stop(1);
     NodeFacts::set_standing(&cluster.store, "node-1", Standing::Left).unwrap();
     settles(&cluster, 1);
 }
