@@ -77,7 +77,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (node, port) in ports.iter().enumerate() {
         let (name, address) = (format!("node-{node}"), port.local_addr()?.to_string());
         let sql = "127.0.0.1:0".to_owned();
-        facts.push(NodeFacts { node: node as u32, name, address, sql, standing: Standing::Member });
+        facts.push(NodeFacts {
+            node: node as u32,
+            name,
+            address,
+            sql,
+            standing: Standing::Member,
+            directory: None,
+        });
     }
     drop(ports);
     let (id, unprotected) = (format!("{:032x}", 1), Unprotected::default());
@@ -86,9 +93,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let options = NodeOptions {
             name: of.name.clone(),
             directory: directory.join(&of.name),
+            takes_over: false,
             database: Options { memory_bytes: 64 << 20, ..Options::default() },
             replication: ReplicationOptions::default(),
             repair_after: None,
+            move_patience: std::time::Duration::from_secs(300),
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: procedures(),

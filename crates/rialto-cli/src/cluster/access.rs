@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rialto_cluster::control::EtcdStore;
 use rialto_cluster::node::{ClusterFacts, NodeFacts, Placement, Standing};
+use rialto_cluster::protocol::PartitionId;
 
 use super::control::{connect, tls_in};
 use super::failed::Failed;
@@ -53,6 +54,24 @@ impl Access {
             .map(|node| node.name.as_str())
             .collect();
         Err(Failed::usage(format_args!("the cluster has no node {name}; it has {}", names.join(", "))))
+    }
+
+    /// The number of a node of this name that has left the cluster, and that configurations name all the same: a wish that it
+    /// gets a replica was carried out late.
+    pub fn left_behind(&self, name: &str) -> Result<Option<(NodeFacts, Vec<PartitionId>)>, Failed> {
+        let placement = self.placement()?;
+        let all = NodeFacts::with_left(&self.store)?;
+        let left = all.into_iter().filter(|node| node.name == name && node.standing == Standing::Left);
+        let with = left.map(|node| {
+            let partitions = placement.on(node.node);
+            (node, partitions)
+        });
+        Ok(with.into_iter().find(|(_, partitions)| !partitions.is_empty()))
+    }
+
+    /// Has the next steps try nodes again to which moves have come to no end.
+    pub fn forget_failed(&self) -> Result<(), Failed> {
+        Ok(self.placement()?.moves.forget_failed(&self.store)?)
     }
 
     /// Gives a node another standing.

@@ -29,6 +29,10 @@ pub struct DrainArgs {
 pub fn run(args: &DrainArgs) -> Result<ExitCode, Failed> {
     let access = Access::of(&args.data)?;
     let Some(node) = access.node(&args.node)? else {
+        if let Some((node, partitions)) = access.left_behind(&args.node)? {
+            say(format_args!("{} has left, and {} partitions still name it", node.name, partitions.len()))?;
+            moving::drain(&access, &node, None, args.at_a_time)?;
+        }
         return Ok(print(format_args!("{} has left the cluster", args.node), ExitCode::SUCCESS));
     };
     let partitions = access.placement()?.on(node.node).len();

@@ -56,7 +56,9 @@ impl From<NodeError> for Failed {
     fn from(error: NodeError) -> Failed {
         match error {
             NodeError::Facts(error) => error.into(),
-            error @ (NodeError::NotANode { .. } | NodeError::Links(_)) => Failed::unusable(error),
+            error @ (NodeError::NotANode { .. } | NodeError::Links(_) | NodeError::Directory(_)) => {
+                Failed::unusable(error)
+            }
             error => Failed::failing(error),
         }
     }

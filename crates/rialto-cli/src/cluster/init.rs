@@ -127,6 +127,7 @@ impl Plan {
             address: spec.address.clone(),
             sql: spec.sql.clone(),
             standing: Standing::Member,
+            directory: None,
         };
         (0..).zip(&self.nodes).map(facts).collect()
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, Joined, NodeFacts};
+use rialto_cluster::node::{ClusterFacts, Joined, NodeFacts, has_replicas};
 use rialto_cluster::protocol::replication::Unprotected;
 
 use super::authority::Authority;
@@ -112,9 +112,18 @@ fn join(plan: &Plan, cluster: Option<&str>, store: &dyn ControlStore) -> Result<
         Links::Tls => Some(Authority::find(&plan.data.join("authority"), &facts.id)?),
         Links::PlainOnLoopback | Links::PlainAnywhere => None,
     };
+    let directory = plan.data.join(&spec.name);
+    let is_new = NodeFacts::all(store)?.iter().all(|node| node.name != spec.name);
+    if is_new && has_replicas(&directory).map_err(|error| Failed::of_file(&directory, &error))? {
+        return Err(Failed::unusable(format_args!(
+            "{} has replicas, the directories partition-N: those of an earlier node {}, which has left the cluster. Remove \
+             them, or give another --data",
+            directory.display(),
+            spec.name
+        )));
+    }
     let joined = NodeFacts::join(store, &spec.name, &spec.address, &spec.sql)?;
     let made = make_directory_of(plan, spec, &facts, authority.as_ref())?;
-    let directory = plan.data.join(&spec.name);
     let next = format!(
         "Move {} to its machine, and run there: rialto cluster node --data {}. It gets replicas by rialto cluster balance",
         directory.display(),
@@ -183,6 +192,11 @@ mod tests {
         // The first nodes are made again as before, and another cluster's number is refused.
         assert_eq!(make(&first, &store).unwrap(), Made::Before);
         assert_eq!(join(&new, Some("77"), &store).unwrap_err().code, 3);
+        // What an earlier node of the name has left is not given to a new one.
+        std::fs::create_dir_all(data.join("e").join("partition-2")).unwrap();
+        let old = plan(&data, &["e=10.0.0.5:7000,sql=127.0.0.1:1"]);
+        assert!(join(&old, None, &store).unwrap_err().text.contains("an earlier node e"));
+        assert_eq!(NodeFacts::all(&store).unwrap().len(), 3);
         let taken = plan(&data, &["d=10.0.0.3:7000,sql=127.0.0.1:1"]);
         assert!(join(&taken, None, &store).unwrap_err().text.contains("is the address of c"));
         std::fs::remove_dir_all(&data).unwrap();

@@ -30,6 +30,13 @@ pub fn run(args: &LeaveArgs) -> Result<ExitCode, Failed> {
 /// Takes a node off the list, unless it has replicas.
 pub fn leave(access: &Access, name: &str) -> Result<ExitCode, Failed> {
     let Some(node) = access.node(name)? else {
+        if let Some((_, partitions)) = access.left_behind(name)? {
+            return Err(Failed::unusable(format_args!(
+                "{name} has left already, and {} partitions still name it; their primaries take it off as soon as others are in \
+                 sync. To wait for that: rialto cluster drain {name}",
+                partitions.len()
+            )));
+        }
         return Ok(print(format_args!("{name} has left the cluster already"), ExitCode::SUCCESS));
     };
     let refused = |partitions: &[String]| {

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rialto_cluster::control::ControlError;
-use rialto_cluster::node::{FactsError, Move, NodeFacts, Round, RoundError, balance_round, drain_round};
+use rialto_cluster::node::{
+    FactsError, Move, NodeFacts, Purpose, Round, RoundError, Standing, balance_round, drain_round,
+};
 use rialto_cluster::protocol::PartitionId;
 
 use super::access::Access;
@@ -32,13 +34,28 @@ pub fn drain(
     preferred: Option<u32>,
     at_a_time: AtATime,
 ) -> Result<(), Failed> {
-    follow(access, || {
+    access.forget_failed()?;
+    let drained = follow(access, || {
         drain_round(&access.store, &access.facts, node.node, preferred, at_a_time.at_a_time as usize)
-    })
+    });
+    drained
+        .map_err(|failed| Failed { text: format!("{}{}", failed.text, still_drains(access, node)), ..failed })
+}
+
+/// What is to be said of a node whose drain has ended before its time.
+fn still_drains(access: &Access, node: &NodeFacts) -> String {
+    match access.node(&node.name) {
+        Ok(Some(now)) if now.standing == Standing::Draining => format!(
+            ". {} is still being drained, and gets no replicas. To take that back: rialto cluster join --node {}={},sql={}",
+            now.name, now.name, now.address, now.sql
+        ),
+        _ => String::new(),
+    }
 }
 
 /// Makes the numbers of replicas on the nodes equal, and waits for that.
 pub fn balance(access: &Access, at_a_time: AtATime) -> Result<(), Failed> {
+    access.forget_failed()?;
     follow(access, || balance_round(&access.store, &access.facts, at_a_time.at_a_time as usize))
 }
 
@@ -51,6 +68,7 @@ fn follow(access: &Access, step: impl Fn() -> Result<Round, RoundError>) -> Resu
         found.map_or_else(|| format!("node {number}"), |node| node.name.clone())
     };
     let mut moves: Vec<(PartitionId, Move)> = Vec::new();
+    let (mut no_room, mut failures) = (Vec::new(), Vec::new());
     let mut progress_at = Instant::now();
     loop {
         let round = match step() {
@@ -64,16 +82,33 @@ fn follow(access: &Access, step: impl Fn() -> Result<Round, RoundError>) -> Resu
                 None
             }
             Err(RoundError::Facts(error)) => return Err(error.into()),
-            Err(error @ RoundError::NoRoom(_)) => return Err(Failed::unusable(error)),
+            Err(error @ (RoundError::NoRoom(_) | RoundError::NotDraining(_))) => {
+                return Err(Failed::unusable(error));
+            }
         };
         if let Some(round) = round {
             let now: Vec<_> = round.under_way.iter().chain(&round.begun).copied().collect();
             for (partition, found) in moves.iter().filter(|found| !now.contains(found)) {
-                say(format_args!("{partition}: {}: done", in_words(*found, &name)))?;
+                let became = became(*found, *partition, &round);
+                say(format_args!("{partition}: {}: {became}", in_words(*found, &name)))?;
             }
             for (partition, found) in now.iter().filter(|found| !moves.contains(found)) {
                 say(format_args!("{partition}: {}", in_words(*found, &name)))?;
             }
+            for found in round.failed.iter().filter(|found| !failures.contains(*found)) {
+                let (partition, failed) = found;
+                tell(format_args!(
+                    "{partition}: {} got no replica: {}; it is tried again after ten minutes, or by another command",
+                    name(failed.to),
+                    failed.why
+                ));
+            }
+            failures = round.failed.clone();
+            // What is under way may make room, and the operator hears of it at once.
+            for error in round.no_room.iter().filter(|error| !no_room.contains(*error)) {
+                tell(error);
+            }
+            no_room = round.no_room.clone();
             if now != moves {
                 progress_at = Instant::now();
             }
@@ -98,8 +133,22 @@ fn follow(access: &Access, step: impl Fn() -> Result<Round, RoundError>) -> Resu
     }
 }
 
+/// What became of a move that is not under way any more.
+fn became(found: Move, partition: PartitionId, round: &Round) -> String {
+    let is_done = round.configurations.get(&partition).is_some_and(|now| found.is_done(now));
+    let failed = round.failed.iter().find(|(of, failed)| *of == partition && Some(failed.to) == found.to);
+    match (is_done, failed) {
+        (true, _) => "done".to_owned(),
+        (false, Some((_, failed))) => format!("ended: {}", failed.why),
+        (false, None) => "taken back, or another move has taken its place".to_owned(),
+    }
+}
+
 fn in_words(found: Move, name: &impl Fn(u32) -> String) -> String {
     match (found.from, found.to) {
+        (Some(from), None) if found.purpose == Purpose::TakenBack => {
+            format!("the replica that {} was to get is taken back", name(from))
+        }
         (Some(from), Some(to)) => format!("a replica moves from {} to {}", name(from), name(to)),
         (Some(from), None) => format!("the replica on {} goes, since there are enough others", name(from)),
         (None, Some(to)) => format!("{} gets a replica", name(to)),

@@ -31,6 +31,8 @@ use crate::output::{Results, tell};
 
 /// How often a node that cannot start yet tries again, and looks for what it has to tell.
 const AGAIN: Duration = Duration::from_secs(1);
+/// After so long without progress a replica that moves to another node is taken back.
+const MOVE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Run a node in the foreground, until SIGTERM or SIGINT
 #[derive(Debug, Args)]
@@ -39,6 +41,10 @@ pub struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The memory of all its replicas together; each has the same share. Replicas are counted when the node starts
+    /// The directory from which this node has run before is lost for good: this one takes its place, and that one does not
+    /// run any more
+    #[arg(long)]
+    new_directory: bool,
     #[command(flatten)]
     memory: MemoryArgs,
     /// The bound on the logs of all its replicas together, in bytes, divided in the same way [default: 4 GiB]
@@ -193,9 +199,11 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
     let options = NodeOptions {
         name: file.name.clone(),
         directory: args.data.clone(),
+        takes_over: args.new_directory,
         database: shares.options(),
         replication: ReplicationOptions::default(),
         repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
+        move_patience: MOVE_PATIENCE,
         security: file.security(&args.data).map_err(Opening::Failed)?,
         make: Arc::new(make_table),
         procedures: Procedures::default(),

@@ -194,7 +194,8 @@ fn stored(directory: &Path, file: &NodeFile) -> Result<Stored, Failed> {
         return Err(Failed::unusable("the control store has another cluster"));
     }
     let nodes = NodeFacts::all(store)?;
-    let read = read_configurations(store)?.into_iter();
+    // What cannot be read there, a node may know.
+    let read = read_configurations(store)?.0.into_iter();
     let configurations =
         read.map(|(id, known)| (id.0, ConfigurationReport::from(&known.configuration))).collect();
     let moves = Moves::read(store)?;

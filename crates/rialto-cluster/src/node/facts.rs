@@ -8,7 +8,7 @@ use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
 
 use super::backup::Manifest;
-use super::replica::{CONFIGURATIONS, configuration_key};
+use super::replica::{CONFIGURATIONS, configuration_key, read_configurations};
 use crate::control::{ControlError, ControlStore, Swapped, Versioned};
 use crate::net::Member as LinkMember;
 use crate::protocol::replication::{Configuration, Member, StoreIdentity, Unprotected};
@@ -73,6 +73,9 @@ pub struct NodeFacts {
     /// What the cluster does with it.
     #[serde(default, skip_serializing_if = "Standing::is_member")]
     pub standing: Standing,
+    /// The random number of the only directory that runs as this node, once one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
 }
 
 /// What became of a node that was to join.
@@ -232,13 +235,40 @@ impl NodeFacts {
             if let Some(other) = there.find(|node| node.address == address) {
                 return Err(FactsError::Wrong(format!("{address} is the address of {} already", other.name)));
             }
-            let number = nodes.iter().map(|node| node.node + 1).max().unwrap_or(0);
+            // A store that was restored may name nodes that are not on its list.
+            let named = read_configurations(store)?.0.into_values();
+            let named = named.flat_map(|known| known.configuration.nodes().collect::<Vec<_>>());
+            let numbers = nodes.iter().map(|node| node.node).chain(named.map(|node| node.0));
+            let number = numbers.max().map_or(0, |number| number + 1);
             let (name, address, sql) = (name.to_owned(), address.to_owned(), sql.to_owned());
-            let node = NodeFacts { node: number, name, address, sql, standing: Standing::Member };
+            let standing = Standing::Member;
+            let node = NodeFacts { node: number, name, address, sql, standing, directory: None };
             check_name(&node)?;
             let identity = store.identify(StoreIdentity::draw())?;
             if let Swapped::Done(_) = store.swap(identity, &node.key(), None, &json(&node))? {
                 return Ok(Joined::New(node));
+            }
+        }
+        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+    }
+
+    /// Has a directory be that of a node.
+    ///
+    /// # Errors
+    /// See [`FactsError`].
+    pub fn set_directory(store: &dyn ControlStore, node: u32, directory: &str) -> Result<(), FactsError> {
+        for _ in 0..TRIES {
+            let listed = store.list(NODES)?;
+            for (key, found) in &listed.keys {
+                let facts: NodeFacts = parse(key, &found.value)?;
+                if facts.node != node {
+                    continue;
+                }
+                let identity = listed.store.ok_or_else(|| damaged(key, "the store has no identity"))?;
+                let next = NodeFacts { directory: Some(directory.to_owned()), ..facts };
+                if let Swapped::Done(_) = store.swap(identity, key, Some(found.revision), &json(&next))? {
+                    return Ok(());
+                }
             }
         }
         Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
@@ -481,6 +511,7 @@ mod tests {
             address: format!("127.0.0.1:{}", 7000 + node),
             sql: format!("127.0.0.1:{}", 8000 + node),
             standing: Standing::Member,
+            directory: None,
         };
         (0..).zip(names).map(node).collect()
     }

@@ -21,6 +21,7 @@
 pub mod admin;
 mod backup;
 mod calls;
+mod claim;
 mod clock;
 mod facts;
 mod members;
@@ -36,15 +37,18 @@ pub use backup::{BackupStatus, MANIFEST, Manifest, PartitionBackup, restore_part
 pub use calls::{
     ActionInput, Call, CallError, CallLevel, CallNumbers, Outputs, Procedure, ProcedureAction, Procedures,
 };
+pub use claim::has_replicas;
 pub use clock::NodeClock;
 pub use facts::{
     ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
     init, init_restored,
 };
-pub use members::{Move, Moves, NoRoom, Placement, Round, RoundError, balance_round, drain_round};
+pub use members::{
+    FailedMove, Move, Moves, NoRoom, Placement, Purpose, Round, RoundError, balance_round, drain_round,
+};
 pub use replica::{
-    Admitted, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
-    read_configuration, read_configurations,
+    Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions,
+    ReplicaStatus, read_configuration, read_configurations,
 };
 pub use running::{Node, NodeError, NodeOptions};
 pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

@@ -6,14 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use rialto::Options;
+use rialto::{Options, fault_injection};
 
 use super::backup::{BackupStatus, Backups};
 use super::calls::Procedures;
-use super::facts::{ClusterFacts, FactsError, NodeFacts};
+use super::claim::claim;
+use super::facts::{ClusterFacts, FactsError, NodeFacts, Standing};
 use super::members::{Keeper, Placement, give_up, is_left};
 use super::packet::Packet;
 use super::replica::{
@@ -22,13 +23,16 @@ use super::replica::{
 use super::sending::Sending;
 use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
-use crate::control::ControlStore;
+use crate::control::{ControlError, ControlStore};
 use crate::net::{ConnectionId, Direction, Event, Handler, Links, OpenError, Security};
 use crate::protocol::replication::{Known, ReplicationOptions};
-use crate::protocol::{NodeId, PartitionId};
+use crate::protocol::{Epoch, NodeId, PartitionId};
 
 /// How often a node looks at the control store for other nodes and for replicas that it is to have.
 const LOOK_AROUND: Duration = Duration::from_millis(1000);
+/// How long a configuration without a replica stands before the replica's directory is deleted: replicas in sync that are
+/// dead are dropped from it meanwhile.
+const SPARE_FOR: Duration = Duration::from_secs(10);
 
 /// How a node is run.
 #[derive(Clone)]
@@ -37,6 +41,8 @@ pub struct NodeOptions {
     pub name: String,
     /// Its directory: each replica has one in it.
     pub directory: PathBuf,
+    /// Another directory has run as this node, and is lost for good.
+    pub takes_over: bool,
     /// The options of each replica's database.
     pub database: Options,
     /// The times and bounds of replication. What becomes of level 2 in unprotected partitions is one for the cluster:
@@ -45,6 +51,9 @@ pub struct NodeOptions {
     /// After so long without its node, a replica of a partition that this node leads is made again on another node. None:
     /// never.
     pub repair_after: Option<Duration>,
+    /// After so long a move whose new replica gets no further is taken back; after a fifth of it, one whose new replica is not
+    /// heard.
+    pub move_patience: Duration,
     /// How connections to other nodes are protected.
     pub security: Security,
     /// Makes what each new partition has from the beginning.
@@ -72,6 +81,8 @@ pub enum NodeError {
         /// Why.
         error: io::Error,
     },
+    /// Its directory is not the one of the node, in words.
+    Directory(String),
     /// Its links cannot be opened.
     Links(OpenError),
     /// A directory cannot be used, or no thread can start.
@@ -86,6 +97,7 @@ impl fmt::Display for NodeError {
                 write!(f, "the cluster has no node {name}; it has {}", nodes.join(", "))
             }
             NodeError::Address { address, error } => write!(f, "the address {address}: {error}"),
+            NodeError::Directory(why) => f.write_str(why),
             NodeError::Links(error) => error.fmt(f),
             NodeError::Io(error) => error.fmt(f),
         }
@@ -124,6 +136,10 @@ pub(super) struct Parts {
     pub transactions: Arc<Transactions>,
     pub backups: Backups,
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
+    /// Replicas that are being closed, each on a thread of its own: a copy may have to end.
+    closings: Mutex<BTreeMap<PartitionId, JoinHandle<()>>>,
+    /// Directories that may be deleted once this has stood: under which configuration, and since when.
+    spare: Mutex<BTreeMap<PartitionId, (Epoch, Instant)>>,
     /// The nodes, as the control store had them last.
     nodes: RwLock<Vec<NodeFacts>>,
     /// Why a replica that it is to have is not there.
@@ -145,6 +161,9 @@ impl Node {
             let nodes = nodes.into_iter().map(|node| node.name).collect();
             return Err(NodeError::NotANode { name: options.name, nodes });
         };
+        let known = read_configurations(&*store).map_err(FactsError::from)?.0;
+        let has_place = known.values().any(|known| known.configuration.has(NodeId(me.node)));
+        claim(&*store, me, &options.directory, has_place, options.takes_over)?;
         let (me, my_name, address) = (NodeId(me.node), me.name.clone(), me.address.clone());
         let listen = resolve(&address).map_err(|error| NodeError::Address { address, error })?;
         let number = facts.number().expect("facts that were read have a number");
@@ -167,6 +186,8 @@ impl Node {
             backups: Backups::default(),
             sending,
             replicas: RwLock::default(),
+            closings: Mutex::default(),
+            spare: Mutex::default(),
             nodes: RwLock::default(),
             trouble: Mutex::default(),
             is_closed: Mutex::new(false),
@@ -179,10 +200,10 @@ impl Node {
         let mut node = Node { parts: parts.clone(), links: Some(links.clone()), looking: None };
         parts.see(&links, nodes)?;
         // What fails is tried again, and told meanwhile.
-        if let Ok(known) = read_configurations(&*parts.store) {
+        if let Ok((known, _)) = read_configurations(&*parts.store) {
             *parts.trouble.lock() = parts.host_replicas(&known).err().map(|error| error.to_string());
         }
-        let mut keeper = Keeper::new(me, parts.options.repair_after);
+        let mut keeper = Keeper::new(me, parts.options.repair_after, parts.options.move_patience);
         let looks = Arc::downgrade(&links);
         let look = move || {
             while !parts.closes_within(LOOK_AROUND) {
@@ -270,6 +291,10 @@ impl Node {
         for replica in replicas.values() {
             replica.close();
         }
+        for closing in std::mem::take(&mut *self.parts.closings.lock()).into_values() {
+            // A panic there has told of itself.
+            let _ = closing.join();
+        }
         self.parts.transactions.close();
         self.links = None;
     }
@@ -304,18 +329,62 @@ impl Parts {
     fn look_around(&self, links: &Links, keeper: &mut Keeper) {
         // While the store is away everything stays as it is.
         let store = &*self.store;
-        let Ok(nodes) = NodeFacts::all(store) else { return };
-        let Ok(known) = read_configurations(store) else { return };
-        let has_left = nodes.iter().all(|node| node.node != self.me.0);
-        let seen = self.see(links, nodes.clone()).and_then(|()| self.host_replicas(&known));
-        // A directory that cannot be used, or threads that cannot start, may be another time.
-        let left = || has_left.then(|| "this node has left the cluster: end it".to_owned());
-        *self.trouble.lock() = seen.err().map(|error| error.to_string()).or_else(left);
-        if let Ok(mut placement) = Placement::with(store, &self.facts, nodes, known) {
-            let replicas: Vec<_> = self.replicas.read().values().cloned().collect();
-            // What the store does not take now is tried again.
-            let _ = keeper.look(store, &mut placement, &replicas);
+        let mut trouble = Vec::new();
+        let (known, unreadable) = match read_configurations(store) {
+            Ok(read) => read,
+            Err(ControlError::Unavailable(_)) => return,
+            Err(error) => {
+                *self.trouble.lock() = Some(error.to_string());
+                return;
+            }
+        };
+        let (nodes, all) = match NodeFacts::with_left(store) {
+            Ok(all) => {
+                // What a node that has left still has in some partition, others have to reach.
+                let is_named =
+                    |node: &NodeFacts| known.values().any(|known| known.configuration.has(NodeId(node.node)));
+                let is_there = |node: &&NodeFacts| node.standing != Standing::Left || is_named(node);
+                (all.iter().filter(is_there).cloned().collect(), all)
+            }
+            Err(FactsError::Store(ControlError::Unavailable(_))) => return,
+            // Those that were seen last stay.
+            Err(error) => {
+                trouble.push(error.to_string());
+                let nodes = self.nodes.read().clone();
+                (nodes.clone(), nodes)
+            }
+        };
+        // A node goes only if the list says that it has left: a store that was restored may not know it yet.
+        let mut nodes: Vec<NodeFacts> = nodes;
+        for missing in self.nodes.read().iter() {
+            let is_missing = all.iter().all(|node| node.node != missing.node);
+            if is_missing && !fault_injection::is_on("list-of-a-restored-store") {
+                trouble.push(format!(
+                    "the control store does not have the node {} any more, which has not left: was it restored? To put it there \
+                     again: rialto cluster join",
+                    missing.name
+                ));
+                nodes.push(missing.clone());
+            }
         }
+        nodes.sort_unstable_by_key(|node| node.node);
+        trouble.extend(unreadable);
+        let has_left = all.iter().any(|node| node.node == self.me.0 && node.standing == Standing::Left);
+        let seen = self.see(links, nodes).and_then(|()| self.host_replicas(&known));
+        // A directory that cannot be used, or threads that cannot start, may be another time.
+        trouble.extend(seen.err().map(|error| error.to_string()));
+        trouble.extend(has_left.then(|| "this node has left the cluster: end it".to_owned()));
+        match Placement::with(store, &self.facts, all, known) {
+            Ok(mut placement) => {
+                let replicas: Vec<_> = self.replicas.read().values().cloned().collect();
+                // What the store does not take now is tried again.
+                let _ = keeper.look(store, &mut placement, &replicas);
+                trouble.extend(placement.moves.unreadable().chain(keeper.trouble()).cloned());
+            }
+            Err(ControlError::Unavailable(_)) => {}
+            Err(error) => trouble.push(error.to_string()),
+        }
+        *self.trouble.lock() = (!trouble.is_empty()).then(|| trouble.join("; "));
     }
 
     fn see(&self, links: &Links, nodes: Vec<NodeFacts>) -> io::Result<()> {
@@ -338,6 +407,9 @@ impl Parts {
                 break;
             }
             let Some(known) = known.get(&partition) else { continue };
+            if self.is_closing(partition) {
+                continue;
+            }
             let is_here = known.configuration.nodes().any(|node| node == self.me);
             let has_ended = self.replica(partition).is_some_and(|replica| replica.has_ended());
             if has_ended {
@@ -363,7 +435,12 @@ impl Parts {
                 return Ok(());
             }
             self.replicas.write().remove(&partition);
-            replica.close();
+            // What it copies is not needed any more.
+            self.transfers.end_pulls_of(partition);
+            let close = move || replica.close();
+            let closing = std::thread::Builder::new().name("rialto-closing".to_owned()).spawn(close)?;
+            self.closings.lock().insert(partition, closing);
+            return Ok(());
         }
         let directory = self.directory_of(partition);
         if !is_left(&directory)? {
@@ -371,7 +448,31 @@ impl Parts {
         }
         // Read once nothing is acknowledged any more.
         let known = read_configuration(&*self.store, partition).map_err(io::Error::other)?;
-        known.map_or(Ok(()), |known| give_up(&directory, self.me, &known))
+        let Some(known) = known else { return Ok(()) };
+        if self.has_stood(partition, known.configuration.epoch) {
+            give_up(&directory, self.me, &known, self.facts.replicas)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a replica that was removed is still being closed.
+    fn is_closing(&self, partition: PartitionId) -> bool {
+        let mut closings = self.closings.lock();
+        let is_closing = closings.get(&partition).is_some_and(|closing| !closing.is_finished());
+        if !is_closing {
+            closings.remove(&partition);
+        }
+        is_closing
+    }
+
+    /// Whether a configuration without this node has stood for long enough.
+    fn has_stood(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let mut spare = self.spare.lock();
+        let (of, since) = spare.entry(partition).or_insert_with(|| (epoch, Instant::now()));
+        if *of != epoch {
+            (*of, *since) = (epoch, Instant::now());
+        }
+        since.elapsed() >= SPARE_FOR
     }
 
     fn host(&self, partition: PartitionId) -> io::Result<()> {
@@ -390,11 +491,7 @@ impl Parts {
     }
 
     fn wanted(self: &Arc<Parts>, by: NodeId, pull: Pull) {
-        let partition = match pull.source {
-            Source::Copy(partition)
-            | Source::LoadFile { partition, .. }
-            | Source::Backup { partition, .. } => partition,
-        };
+        let partition = pull.source.partition();
         let (replica, parts) = (self.replica(partition), self.clone());
         self.transfers.wanted(by, pull, move |pushing| {
             let replica = replica.ok_or("the node has no replica of this partition")?;

@@ -51,6 +51,17 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// The partition.
+    pub fn partition(self) -> PartitionId {
+        match self {
+            Source::Copy(partition)
+            | Source::LoadFile { partition, .. }
+            | Source::Backup { partition, .. } => partition,
+        }
+    }
+}
+
 /// One piece of a transfer is wanted. The first one begins the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pull {
@@ -97,6 +108,7 @@ pub struct Transfers {
 
 struct Incoming {
     from: NodeId,
+    of: PartitionId,
     pieces: Sender<(Piece, Vec<u8>)>,
 }
 
@@ -128,7 +140,7 @@ impl Transfers {
     pub fn pull(self: &Arc<Transfers>, from: NodeId, source: Source) -> Pulling {
         let transfer = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (pieces, receiver) = channel();
-        self.incoming.lock().insert(transfer, Incoming { from, pieces });
+        self.incoming.lock().insert(transfer, Incoming { from, of: source.partition(), pieces });
         let mut pulling = Pulling {
             transfers: self.clone(),
             from,
@@ -206,6 +218,11 @@ impl Transfers {
     pub fn cut(&self, node: NodeId) {
         self.incoming.lock().retain(|_, incoming| incoming.from != node);
         self.outgoing.lock().retain(|(to, _), _| *to != node);
+    }
+
+    /// A partition is received no more.
+    pub fn end_pulls_of(&self, partition: PartitionId) {
+        self.incoming.lock().retain(|_, incoming| incoming.of != partition);
     }
 
     /// The process ends.

@@ -51,6 +51,8 @@ pub struct Cluster {
     pub replication: ReplicationOptions,
     /// That of the nodes that are started from now on.
     pub repair_after: Option<Duration>,
+    /// The same.
+    pub move_patience: Duration,
     directory: Directory,
 }
 
@@ -93,6 +95,7 @@ impl Cluster {
                 address: listener.local_addr().unwrap().to_string(),
                 sql: "127.0.0.1:0".to_owned(),
                 standing: Standing::Member,
+                directory: None,
             })
             .collect();
         drop(listeners);
@@ -119,7 +122,15 @@ impl Cluster {
         };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
         let clients = nodes.iter().map(|_| Arc::new(store.another_client())).collect();
-        let mut cluster = Cluster { store, clients, nodes, replication, repair_after: None, directory };
+        let mut cluster = Cluster {
+            store,
+            clients,
+            nodes,
+            replication,
+            repair_after: None,
+            move_patience: PATIENCE,
+            directory,
+        };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
         }
@@ -130,10 +141,12 @@ impl Cluster {
         let name = format!("node-{node}");
         let options = NodeOptions {
             directory: self.directory.path().join(&name),
+            takes_over: false,
             name,
             database: small(),
             replication: self.replication,
             repair_after: self.repair_after,
+            move_patience: self.move_patience,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use rialto_cluster::control::ControlStore as _;
 use rialto_cluster::node::{
-    ClusterFacts, Joined, Level, Move, NodeFacts, Placement, RoundError, Standing, balance_round, drain_round,
+    ClusterFacts, Joined, Level, Move, NodeFacts, Placement, Purpose, RoundError, Standing, balance_round,
+    drain_round,
 };
-use rialto_cluster::protocol::PartitionId;
+use rialto_cluster::protocol::replication::StoreIdentity;
+use rialto_cluster::protocol::{NodeId, PartitionId};
 
 use crate::cluster::{Cluster, soon};
 use crate::sql::{ACCOUNTS, bank, ready, session, total, transfer};
@@ -182,7 +185,7 @@ fn a_replica_waits_until_the_one_in_its_place_is_in_sync() {
     let mut cluster = Cluster::new("waits", 2, 1, 2);
     ready(&cluster, 1, 2);
     let new = cluster.enter();
-    let next = Move { from: Some(1), to: Some(new as u32) };
+    let next = Move::new(Some(1), Some(new as u32));
     assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
     let nodes = || -> Vec<u32> {
         placement(&cluster).configurations[&PartitionId(0)].nodes().map(|node| node.0).collect()
@@ -212,4 +215,97 @@ fn a_drain_without_another_node_says_so_and_is_taken_back() {
     let refused = NodeFacts::join(&cluster.store, "node-1", "127.0.0.1:9", "127.0.0.1:0").unwrap_err();
     assert!(refused.to_string().contains("other addresses"), "{refused}");
     assert!(cluster.write(0, 1, Level::Standby));
+}
+
+#[test]
+fn a_move_to_a_node_that_does_not_run_ends_and_another_node_is_found() {
+    let mut cluster = Cluster::new("in-vain", 2, 1, 2);
+    cluster.move_patience = Duration::from_secs(10);
+    for node in 0..2 {
+        cluster.stop(node);
+        cluster.start(node);
+    }
+    ready(&cluster, 1, 2);
+    let (dead, new) = (cluster.enter(), cluster.join());
+    let next = Move::new(Some(1), Some(dead as u32));
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
+    drain(&cluster, 1, Some(dead as u32));
+    settles(&cluster, 1);
+    let found = placement(&cluster);
+    assert_eq!((found.on(new as u32).len(), found.on(dead as u32).len()), (1, 0));
+    let why = &found.moves.why_avoided(dead as u32).expect("a reason").why;
+    assert!(why.contains("was not heard"), "{why}");
+    assert!(cluster.write(0, 1, Level::Standby));
+}
+
+#[test]
+fn a_drain_ends_when_the_node_is_a_member_again() {
+    let cluster = Cluster::new("again", 3, 3, 2);
+    ready(&cluster, 3, 2);
+    let refused = drain_round(&cluster.store, &facts(&cluster), 1, None, 2).unwrap_err();
+    assert_eq!(refused, RoundError::NotDraining("node-1".to_owned()));
+    assert_eq!(placement(&cluster).moves.all().count(), 0);
+}
+
+#[test]
+fn a_repair_ends_when_the_replica_is_back() {
+    let mut cluster = Cluster::new("back", 2, 1, 2);
+    ready(&cluster, 1, 2);
+    let new = cluster.enter();
+    let repair = Move { purpose: Purpose::Repair, ..Move::new(Some(1), Some(new as u32)) };
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(repair)).unwrap());
+    soon("the move has ended", || placement(&cluster).moves.all().count() == 0);
+    let nodes: Vec<NodeId> = placement(&cluster).configurations[&PartitionId(0)].nodes().collect();
+    assert!(nodes.contains(&NodeId(1)) && !nodes.contains(&NodeId(new as u32)), "{nodes:?}");
+}
+
+#[test]
+fn replicas_on_a_node_that_has_left_are_made_again_elsewhere() {
+    let mut cluster = Cluster::new("left-behind", 4, 2, 2);
+    ready(&cluster, 2, 2);
+    cluster.stop(1);
+    NodeFacts::set_standing(&cluster.store, "node-1", Standing::Left).unwrap();
+    settles(&cluster, 1);
+}
+
+#[test]
+fn a_key_that_cannot_be_read_is_told_and_the_rest_goes_on() {
+    let mut cluster = Cluster::new("unreadable", 2, 2, 2);
+    ready(&cluster, 2, 2);
+    let identity = cluster.store.identify(StoreIdentity::draw()).unwrap();
+    cluster.store.swap(identity, "moves/000001", None, b"nothing").unwrap();
+    cluster.store.swap(identity, "partitions/no", None, b"nothing").unwrap();
+    for key in ["moves/000001", "partitions/no"] {
+        soon(key, || cluster.node(0).trouble().is_some_and(|trouble| trouble.contains(key)));
+    }
+    let new = cluster.join();
+    let next = Move::new(Some(1), Some(new as u32));
+    let known = |cluster: &Cluster| {
+        let (known, unreadable) = rialto_cluster::node::read_configurations(&cluster.store).unwrap();
+        assert_eq!(unreadable.len(), 1);
+        known
+    };
+    let mut moves = rialto_cluster::node::Moves::read(&cluster.store).unwrap();
+    assert!(moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
+    soon("the other partition's replica moves", || {
+        !known(&cluster)[&PartitionId(0)].configuration.has(NodeId(1))
+    });
+    // A command does not move what it cannot see.
+    assert!(Placement::read(&cluster.store, &facts(&cluster)).is_err());
+}
+
+#[test]
+fn a_node_that_a_restored_list_does_not_have_stays() {
+    let mut cluster = Cluster::new("restored-list", 2, 2, 2);
+    ready(&cluster, 2, 2);
+    let older = cluster.store.backup();
+    let new = cluster.join();
+    soon("the links are there", || cluster.node(0).links().connections() == 4);
+    cluster.store.restore(&older);
+    soon("it is told", || {
+        cluster.node(0).trouble().is_some_and(|trouble| trouble.contains("was it restored"))
+    });
+    assert_eq!(cluster.node(0).links().connections(), 4);
+    let told = cluster.node(new).trouble().unwrap_or_default();
+    assert!(!told.contains("end it"), "{told}");
 }

@@ -16,7 +16,7 @@ mod scenarios;
 mod store;
 mod world;
 
-use rialto_cluster::protocol::replication::{Event, RoleKind};
+use rialto_cluster::protocol::replication::{Event, Once, RoleKind};
 
 use crate::node::{Appends, Database, Memory, Openings, Swaps};
 use crate::world::{PROMISE, Weather, World};
@@ -150,7 +150,7 @@ fn fault(world: &mut World) {
             let other = draw.below(nodes) as usize;
             let (node, member) = (world.nodes[other].id, world.nodes[other].member());
             let event = match draw.chance(1, 2) {
-                true => Event::Remove { node },
+                true => Event::Remove { node, once: Once::Others(1) },
                 false => Event::AddLearner { member },
             };
             world.tell_replica(leading.unwrap_or(0), event);

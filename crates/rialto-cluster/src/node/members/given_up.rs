@@ -22,12 +22,12 @@ fn half_deleted(directory: &Path) -> PathBuf {
 }
 
 /// Deletes the directory of a closed replica, under a configuration that was read after it was closed. It stays if the
-/// configuration has the replica, is older than what the replica has seen, is of another control store, or if something
-/// was lost by force that the replica may have.
+/// configuration has the replica, is older than what the replica has seen, is of another control store, has fewer replicas in
+/// sync than the partition is to have, or if something was lost by force that the replica may have.
 ///
 /// # Errors
 /// Those of the file system, with the directory's name. What is left is deleted by another call.
-pub fn give_up(directory: &Path, node: NodeId, known: &Known) -> io::Result<()> {
+pub fn give_up(directory: &Path, node: NodeId, known: &Known, replicas: u32) -> io::Result<()> {
     let leaves = half_deleted(directory);
     if !directory.try_exists()? {
         return remove(&leaves);
@@ -37,8 +37,11 @@ pub fn give_up(directory: &Path, node: NodeId, known: &Known) -> io::Result<()> 
     }
     let saved = SavedFile::in_directory(directory).read()?;
     let is_older = known.configuration.epoch < saved.epoch || saved.store != Some(known.store);
-    let has_lost = known.configuration.lost_before > saved.epoch;
-    if (is_older && !rialto::fault_injection::is_on("given-up-under-an-older-configuration")) || has_lost {
+    // An epoch that the replica has only heard of, a fence's say, says nothing of what it has.
+    let has_lost = known.configuration.lost_before > saved.agrees;
+    let is_spare = known.configuration.in_sync.len() >= replicas as usize;
+    let is_older = is_older && !rialto::fault_injection::is_on("given-up-under-an-older-configuration");
+    if is_older || has_lost || !is_spare {
         return Ok(());
     }
     remove(&leaves)?;
@@ -60,7 +63,7 @@ fn remove(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::control::Revision;
-    use crate::protocol::replication::{Configuration, Contents, Member, Saved, StoreIdentity};
+    use crate::protocol::replication::{Configuration, Member, Saved, StoreIdentity};
     use crate::protocol::{Epoch, Life};
 
     #[test]
@@ -69,8 +72,7 @@ mod tests {
         let directory = parent.join("partition-3");
         fs::create_dir_all(&directory).unwrap();
         let store = StoreIdentity(5);
-        let saved =
-            Saved { store: Some(store), epoch: Epoch(7), proposed: Epoch(0), contents: Contents::Whole };
+        let saved = Saved { store: Some(store), epoch: Epoch(9), agrees: Epoch(7), ..Saved::default() };
         SavedFile::in_directory(&directory).write(&saved).unwrap();
         let known = |epoch, store, lost_before, node| Known {
             store,
@@ -84,21 +86,26 @@ mod tests {
             },
         };
         let kept = [
-            known(8, store, 0, 2),
-            known(6, store, 0, 1),
-            known(8, StoreIdentity(6), 0, 1),
-            known(9, store, 8, 1),
+            known(10, store, 0, 2),
+            known(8, store, 0, 1),
+            known(10, StoreIdentity(6), 0, 1),
+            // It was fenced in epoch 9 by a force that has lost what was answered before: it may have it.
+            known(9, store, 9, 1),
+            known(10, store, 8, 1),
         ];
         for known in kept {
-            give_up(&directory, NodeId(2), &known).unwrap();
+            give_up(&directory, NodeId(2), &known, 1).unwrap();
             assert!(directory.exists(), "{known:?}");
         }
-        give_up(&directory, NodeId(2), &known(7, store, 4, 1)).unwrap();
+        // The others are fewer than they are to be.
+        give_up(&directory, NodeId(2), &known(9, store, 4, 1), 2).unwrap();
+        assert!(directory.exists());
+        give_up(&directory, NodeId(2), &known(9, store, 4, 1), 1).unwrap();
         assert!(!directory.exists());
         assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
         // What an earlier process has left half deleted goes, too.
         fs::create_dir_all(parent.join("partition-3.given-up")).unwrap();
-        give_up(&directory, NodeId(2), &known(7, store, 0, 1)).unwrap();
+        give_up(&directory, NodeId(2), &known(9, store, 0, 1), 1).unwrap();
         assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
         fs::remove_dir_all(&parent).unwrap();
     }

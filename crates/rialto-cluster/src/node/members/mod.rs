@@ -8,24 +8,31 @@
 //! - [`Placement`]: what all partitions have where, and where a replica is to go: to the least loaded node that has none.
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
+//! - `unheard`: since when replicas are not heard.
 //! - `given_up`: the directory of a replica that its node has no more.
 //!
 //! Invariants:
 //! 1. **First one more, then one less.** A replica is removed once the one in its place is in sync, or once as many others
 //!    are in sync as the partition is to have.
 //! 2. **One at a time.** A partition has at most one move. Another one takes its place by compare-and-swap only.
+//!    What is copied counts for nothing. The primary looks at this when it makes the change, not when that was wanted.
 //! 3. **Nothing is deleted that may be needed.** A replica's directory is deleted only under a configuration without it
-//!    that is newer than all that the replica has seen, in the same control store, with no forced loss in between. It is
-//!    read after the replica was closed: what acknowledges nothing any more cannot be in sync under a later one.
+//!    that has as many in sync as the partition is to have, is not older than what the replica has seen, is of the same
+//!    control store, and with no forced loss since the replica was in sync. It is read after the replica was closed: what
+//!    acknowledges nothing any more cannot be in sync under a later one. It has stood for some seconds: a replica in sync
+//!    that is dead is dropped meanwhile.
+//! 4. **A move ends.** One whose new replica is not heard, or gets no further, ends with a reason, and what it has made is
+//!    taken back.
 
 mod given_up;
 mod keeper;
 mod moves;
 mod placement;
 mod round;
+mod unheard;
 
 pub use given_up::{give_up, is_left};
 pub use keeper::Keeper;
-pub use moves::{Move, Moves};
+pub use moves::{FailedMove, Move, Moves, Purpose};
 pub use placement::{NoRoom, Placement};
 pub use round::{Round, RoundError, balance_round, drain_round};

@@ -1,11 +1,13 @@
 //! [`Round`]: one step of a command that moves many replicas.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::moves::Move;
+use super::moves::{FailedMove, Move};
 use super::placement::{NoRoom, Placement};
 use crate::control::{ControlError, ControlStore};
 use crate::node::facts::{ClusterFacts, FactsError};
+use crate::protocol::replication::Configuration;
 use crate::protocol::{NodeId, PartitionId};
 
 /// What a step of a command has found and done. The command takes steps until nothing is left.
@@ -17,6 +19,23 @@ pub struct Round {
     pub under_way: Vec<(PartitionId, Move)>,
     /// The replicas that the node still has. Of a balance: 1 as long as there is something to do.
     pub left: usize,
+    /// Partitions for whose replicas there is no node.
+    pub no_room: Vec<NoRoom>,
+    /// Moves that have come to no end lately.
+    pub failed: Vec<(PartitionId, FailedMove)>,
+    /// The configurations of the partitions.
+    pub configurations: BTreeMap<PartitionId, Configuration>,
+}
+
+impl Round {
+    fn begin(placement: &Placement) -> Round {
+        Round {
+            under_way: placement.moves.all().collect(),
+            failed: placement.moves.failed().map(|(partition, failed)| (partition, failed.clone())).collect(),
+            configurations: placement.configurations.clone(),
+            ..Round::default()
+        }
+    }
 }
 
 /// Why a command cannot go on.
@@ -26,6 +45,8 @@ pub enum RoundError {
     Facts(FactsError),
     /// There is no node for a replica.
     NoRoom(NoRoom),
+    /// The node, of this name, is not being drained any more.
+    NotDraining(String),
 }
 
 impl fmt::Display for RoundError {
@@ -33,6 +54,11 @@ impl fmt::Display for RoundError {
         match self {
             RoundError::Facts(error) => error.fmt(f),
             RoundError::NoRoom(error) => error.fmt(f),
+            RoundError::NotDraining(name) => write!(
+                f,
+                "{name} is not being drained any more: rialto cluster join was run for it. What is under way goes on; to drain \
+                 it again: rialto cluster drain {name}"
+            ),
         }
     }
 }
@@ -55,7 +81,7 @@ impl From<ControlError> for RoundError {
 /// that one takes their places where it can.
 ///
 /// # Errors
-/// [`RoundError::NoRoom`] once nothing else is to do.
+/// [`RoundError::NotDraining`] if the node is a member again; [`RoundError::NoRoom`] once nothing else is to do.
 pub fn drain_round(
     store: &dyn ControlStore,
     facts: &ClusterFacts,
@@ -64,8 +90,11 @@ pub fn drain_round(
     at_a_time: usize,
 ) -> Result<Round, RoundError> {
     let mut placement = Placement::read(store, facts)?;
-    let mut round = Round { under_way: placement.moves.all().collect(), ..Round::default() };
-    let (mut no_room, here) = (None, placement.on(node));
+    if placement.is_member(node) && !rialto::fault_injection::is_on("drain-of-a-member") {
+        return Err(RoundError::NotDraining(placement.name(node)));
+    }
+    let mut round = Round::begin(&placement);
+    let here = placement.on(node);
     round.left = here.len();
     for partition in here {
         let is_there = placement.configurations[&partition].has(NodeId(node));
@@ -83,12 +112,14 @@ pub fn drain_round(
                         round.begun.push((partition, next));
                     }
                 }
-                Err(error) => no_room = Some(error),
+                Err(error) => round.no_room.push(error),
             },
         }
     }
-    match no_room {
-        Some(error) if round.begun.is_empty() && round.under_way.is_empty() => Err(RoundError::NoRoom(error)),
+    match round.no_room.first() {
+        Some(error) if round.begun.is_empty() && round.under_way.is_empty() => {
+            Err(RoundError::NoRoom(error.clone()))
+        }
         _ => Ok(round),
     }
 }
@@ -103,7 +134,7 @@ pub fn balance_round(
     at_a_time: usize,
 ) -> Result<Round, RoundError> {
     let mut placement = Placement::read(store, facts)?;
-    let mut round = Round { under_way: placement.moves.all().collect(), ..Round::default() };
+    let mut round = Round::begin(&placement);
     let mut next = placement.balance();
     while let Some((partition, found)) = next
         && round.under_way.len() + round.begun.len() < at_a_time

@@ -24,7 +24,7 @@ use crate::node::random::random_number;
 use crate::node::sending::Sending;
 use crate::node::transfer::Transfers;
 use crate::protocol::replication::{
-    At, Contents, Effect, Envelope, Event, Member, Memories, Message, Replica, Report, RoleKind, Saved,
+    At, Contents, Effect, Envelope, Event, Member, Memories, Message, Once, Replica, Report, RoleKind, Saved,
 };
 use crate::protocol::{Epoch, Life, NodeId};
 
@@ -53,8 +53,8 @@ pub enum Input {
     Switchover(NodeId),
     /// The partition is to have a replica on this node.
     Add(NodeId),
-    /// The partition is to have no replica on this node.
-    Remove(NodeId),
+    /// The partition is to have no replica on this node, once this is so.
+    Remove(NodeId, Once),
     /// An operator has this replica lead.
     Force(Vec<NodeId>),
     /// It cannot go on as primary, for this reason: if it still leads as it did then.
@@ -335,7 +335,7 @@ impl Driver {
                 let member = Member { node, life: Life(0) };
                 self.step(Event::AddLearner { member }, &[])
             }
-            Input::Remove(node) => self.step(Event::Remove { node }, &[]),
+            Input::Remove(node, once) => self.step(Event::Remove { node, once }, &[]),
             Input::Force(without) => self.step(Event::Force { without }, &[]),
             Input::Resign(leads, _) if self.shared.state.lock().leads != leads => Ok(()),
             Input::Resign(_, why) => {

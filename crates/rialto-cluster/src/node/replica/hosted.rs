@@ -1,5 +1,6 @@
 //! [`HostedReplica`]: a replica, as the rest of its node has it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
 use crate::node::transfer::{Pushing, Transfers};
 use crate::protocol::replication::{
-    Configuration, Envelope, Memories, Replica, ReplicationOptions, RoleKind,
+    Configuration, Envelope, Memories, Once, Replica, ReplicationOptions, RoleKind,
 };
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
@@ -50,6 +51,45 @@ pub enum Level {
     Standby,
     /// 3: on the primary's disk, too.
     Disk,
+}
+
+/// How far a replica is that catches up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Catching {
+    /// The end of what it has of this replica's log, in bytes.
+    pub received: u64,
+    /// The most bytes that it has taken of one copy.
+    pub copied: u64,
+}
+
+impl Catching {
+    /// Whether it has got further in one of both.
+    pub fn is_beyond(self, before: Catching) -> bool {
+        self.received > before.received || self.copied > before.copied
+    }
+}
+
+/// Counts what another node takes of a copy.
+struct Counted<'c> {
+    pushing: &'c mut Pushing,
+    shared: &'c Shared,
+    to: NodeId,
+    bytes: u64,
+}
+
+impl std::io::Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.pushing.write(bytes)?;
+        self.bytes += written as u64;
+        let mut copied = self.shared.copied.lock();
+        let most = copied.entry(self.to).or_default();
+        *most = self.bytes.max(*most);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.pushing.flush()
+    }
 }
 
 /// This replica does not serve: another one may lead, or a promise has run out.
@@ -108,6 +148,8 @@ pub(super) struct Shared {
     pub partition: PartitionId,
     pub clock: NodeClock,
     pub state: Mutex<State>,
+    /// The most bytes of one copy that another node has taken.
+    pub copied: Mutex<BTreeMap<NodeId, u64>>,
     /// Bytes of blocks that have come and were not taken yet.
     pub queued: AtomicUsize,
     /// Told after each step that may have changed what is answered.
@@ -176,6 +218,7 @@ impl HostedReplica {
                 trouble: None,
                 lasting_trouble: None,
             }),
+            copied: Mutex::default(),
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
         });
@@ -209,10 +252,26 @@ impl HostedReplica {
         self.tell(Input::Add(node));
     }
 
-    /// The partition has no replica on another node any more, if this one leads. It is told again until the configuration
-    /// shows it.
-    pub fn remove(&self, node: NodeId) {
-        self.tell(Input::Remove(node));
+    /// The partition has no replica on another node any more, if this one leads, and under a configuration of which this is
+    /// so. It is told again until the configuration shows it.
+    pub fn remove(&self, node: NodeId, once: Once) {
+        self.tell(Input::Remove(node, once));
+    }
+
+    /// How far another node's replica is, which catches up with this one. It never goes back while the node's database and
+    /// this process are the same.
+    pub fn catching(&self, node: NodeId) -> Catching {
+        let state = self.shared.state.lock();
+        let peers = state.machine.as_ref().map(|machine| machine.status(self.shared.clock.now()).peers);
+        let peer = peers.into_iter().flatten().find(|peer| peer.member.node == node);
+        let received = peer.and_then(|peer| peer.received).map_or(0, |received| received.position.0);
+        let copied = self.shared.copied.lock().get(&node).copied().unwrap_or(0);
+        Catching { received, copied }
+    }
+
+    /// How many transactions were admitted and have not ended.
+    pub fn running(&self) -> usize {
+        self.shared.state.lock().running
     }
 
     /// While this replica serves: the nodes whose replicas are not in sync, and are not heard.
@@ -275,7 +334,8 @@ impl HostedReplica {
     /// Why there is none, in words.
     pub fn push_copy(&self, to: NodeId, pushing: &mut Pushing) -> Result<(), String> {
         let db = self.readable().ok_or("the replica is not open")?;
-        let copied = db.copy_to(pushing, &rialto::backup::CopyOptions::default());
+        let mut counted = Counted { pushing, shared: &self.shared, to, bytes: 0 };
+        let copied = db.copy_to(&mut counted, &rialto::backup::CopyOptions::default());
         let (_, cursor) = copied.map_err(|error| error.to_string())?;
         self.tell(Input::Copied(to, Box::new(cursor)));
         Ok(())

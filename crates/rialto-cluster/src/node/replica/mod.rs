@@ -30,6 +30,8 @@ mod shipping;
 mod store_requests;
 
 pub use database::{NewPartition, database_directory, replica_directory};
-pub use hosted::{Admitted, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus};
+pub use hosted::{
+    Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
+};
 pub use saved_file::SavedFile;
 pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration, read_configurations};

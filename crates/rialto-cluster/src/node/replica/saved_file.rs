@@ -9,7 +9,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::protocol::replication::Saved;
 
 /// The version of the file's bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without [`Saved::agrees`], which is then taken to be none.
+const WITHOUT_AGREES: u8 = 1;
 
 /// The file in which a replica keeps [`Saved`], beside its database: a version, the values, and a checksum. It is written
 /// anew, synced, and renamed.
@@ -43,8 +45,12 @@ impl SavedFile {
             return Err(damaged("its checksum is not that of its bytes"));
         }
         match body.split_first() {
-            Some((&VERSION, rest)) => {
-                postcard::from_bytes(rest).map_err(|_| damaged("its bytes are no state of a replica"))
+            Some((&version @ (VERSION | WITHOUT_AGREES), rest)) => {
+                let mut rest = rest.to_vec();
+                if version == WITHOUT_AGREES {
+                    rest.push(0);
+                }
+                postcard::from_bytes(&rest).map_err(|_| damaged("its bytes are no state of a replica"))
             }
             _ => Err(damaged("it is of another version of this program")),
         }

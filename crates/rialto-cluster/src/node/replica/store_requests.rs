@@ -35,21 +35,30 @@ pub fn read_configuration(
     Ok(Some(Known { store, revision: value.revision, configuration }))
 }
 
-/// What the control store has of all partitions.
+/// What the control store has of all partitions, and in words what it has that is no configuration.
 ///
 /// # Errors
-/// As [`read_configuration`].
-pub fn read_configurations(store: &dyn ControlStore) -> Result<BTreeMap<PartitionId, Known>, ControlError> {
+/// Those of the store.
+pub fn read_configurations(
+    store: &dyn ControlStore,
+) -> Result<(BTreeMap<PartitionId, Known>, Vec<String>), ControlError> {
     let listed = store.list(CONFIGURATIONS)?;
-    let Some(identity) = listed.store else { return Ok(BTreeMap::new()) };
+    let (mut found, mut unreadable) = (BTreeMap::new(), Vec::new());
+    let Some(identity) = listed.store else { return Ok((found, unreadable)) };
     let read = |(key, value): (String, Versioned)| {
-        let wrong = |what: &dyn std::fmt::Display| ControlError::Refused(format!("the key {key}: {what}"));
+        let wrong = |what: &dyn std::fmt::Display| format!("the control store's key {key}: {what}");
         let number = key.strip_prefix(CONFIGURATIONS).and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| wrong(&"it names no partition"))?;
         let configuration = Configuration::from_bytes(&value.value).map_err(|error| wrong(&error))?;
         Ok((PartitionId(number), Known { store: identity, revision: value.revision, configuration }))
     };
-    listed.keys.into_iter().map(read).collect()
+    for key in listed.keys {
+        match read(key) {
+            Ok((partition, known)) => _ = found.insert(partition, known),
+            Err(what) => unreadable.push(what),
+        }
+    }
+    Ok((found, unreadable))
 }
 
 enum Request {

@@ -112,6 +112,9 @@ impl Replica {
         self.tell_removal(configuration);
         self.common.saved.epoch = self.common.saved.epoch.max(epoch);
         self.common.saved.store = Some(known.store);
+        if configuration.is_in_sync(self.common.me) {
+            self.common.saved.agrees = self.common.saved.agrees.max(epoch);
+        }
         self.common.save();
         self.common.known = Some(Arc::new(known));
         match &mut self.role {

@@ -1,32 +1,36 @@
 //! Which change of the configuration a primary makes.
 
+use std::time::Duration;
+
 use rialto::fault_injection;
 
 use super::common::Common;
 use super::configuration::{Configuration, Member};
-use super::event::WithLog;
+use super::event::{Once, WithLog};
 use super::leading::{Ending, Leading};
 use super::message::Fitness;
 use super::peer::{Peer, PeerLog};
-use crate::protocol::NodeId;
+use crate::protocol::{Moment, NodeId};
 
 /// The most wishes of an operator that a primary keeps. Further ones are not taken: they are to be told again anyway.
 const WISHES_MAX: usize = 64;
+/// A wish that was not told again for so long goes: what it was for may be over. Those that tell one do so about each second.
+const WISH_LASTS: Duration = Duration::from_secs(4);
 
 /// What an operator wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// One more replica.
     Add(Member),
-    /// No replica on this node.
-    Remove(NodeId),
+    /// No replica on this node, while this is so.
+    Remove(NodeId, Once),
 }
 
 impl Wish {
     fn node(self) -> NodeId {
         match self {
             Wish::Add(member) => member.node,
-            Wish::Remove(node) => node,
+            Wish::Remove(node, _) => node,
         }
     }
 
@@ -34,19 +38,28 @@ impl Wish {
     fn next(self, known: &Configuration) -> Option<Configuration> {
         match self {
             Wish::Add(member) => (!known.has(member.node)).then(|| known.with_learner(member)),
-            Wish::Remove(node) => {
-                (known.has(node) && known.primary != node).then(|| known.without_replica(node))
+            Wish::Remove(node, once) => {
+                let may_go = once.holds(node, known) || fault_injection::is_on("wish-without-its-condition");
+                (known.has(node) && known.primary != node && may_go).then(|| known.without_replica(node))
             }
+        }
+    }
+
+    /// Whether a configuration is what it asks for.
+    fn is_done(self, known: &Configuration) -> bool {
+        match self {
+            Wish::Add(member) => known.has(member.node),
+            Wish::Remove(node, _) => !known.has(node),
         }
     }
 }
 
 impl Leading {
     /// An operator wants this, instead of what was wanted for the same node before.
-    pub fn wish(&mut self, wish: Wish) {
-        self.wishes.retain(|other| other.node() != wish.node());
+    pub fn wish(&mut self, wish: Wish, now: Moment) {
+        self.wishes.retain(|(other, _)| other.node() != wish.node());
         if self.wishes.len() < WISHES_MAX {
-            self.wishes.push(wish);
+            self.wishes.push((wish, now));
         }
     }
 
@@ -69,8 +82,10 @@ impl Leading {
         if !matches!(self.ending, Ending::GoesOn) {
             return None;
         }
-        self.wishes.retain(|wish| wish.next(known).is_some());
-        if let Some(next) = self.wishes.iter().find_map(|wish| wish.next(known)) {
+        let goes_on = fault_injection::is_on("wish-for-ever");
+        self.wishes
+            .retain(|(wish, told_at)| !wish.is_done(known) && (at.now < *told_at + WISH_LASTS || goes_on));
+        if let Some(next) = self.wishes.iter().find_map(|(wish, _)| wish.next(known)) {
             return self.if_safe(common, known, at, next);
         }
         let ready = self.peers.iter().find(|peer| self.is_ready(common, known, peer, at))?;

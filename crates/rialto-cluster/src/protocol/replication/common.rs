@@ -26,6 +26,8 @@ pub(super) struct Common {
     pub saved: Saved,
     /// The epoch of the last fence that it has taken.
     pub fenced: Epoch,
+    /// The epoch of the configuration whose primary is copied, or was copied last.
+    pub copied_in: Epoch,
     /// The newest configuration that is known to have been in force. Its epoch is at most the saved one.
     pub known: Option<Arc<Known>>,
     pub fitness: Fitness,

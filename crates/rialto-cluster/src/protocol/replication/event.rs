@@ -120,7 +120,8 @@ pub enum Event {
         to: NodeId,
     },
     /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads: it is
-    /// to be told again until the configuration shows the replica. A member's replica stays as it is.
+    /// to be told again, about each second, until the configuration shows the replica: what is not told again is forgotten
+    /// after some seconds. A member's replica stays as it is.
     AddLearner {
         /// The replica.
         member: Member,
@@ -130,6 +131,8 @@ pub enum Event {
     Remove {
         /// Its node.
         node: NodeId,
+        /// It goes only under a configuration of which this is so.
+        once: Once,
     },
     /// An operator has this replica lead, whatever the control store and other replicas say. What they have and this one
     /// has not is lost.
@@ -151,6 +154,34 @@ pub struct Saved {
     pub proposed: Epoch,
     /// What is in the replica's directory.
     pub contents: Contents,
+    /// The newest epoch of whose primary the replica has the log: it was in sync in it, or has taken a copy under it. A fence
+    /// and what is only heard of do not raise it.
+    pub agrees: Epoch,
+}
+
+/// What a replica that goes is not needed for. It is looked at when the change is made, which may be long after it was
+/// wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Once {
+    /// The replica on this node is in sync.
+    InSync(NodeId),
+    /// So many other replicas are in sync.
+    Others(usize),
+    /// It is not in sync itself.
+    CatchesUp,
+}
+
+impl Once {
+    /// Whether this is so for a node's replica.
+    pub fn holds(self, node: NodeId, configuration: &Configuration) -> bool {
+        match self {
+            Once::InSync(to) => to != node && configuration.life_in_sync(to).is_some(),
+            Once::Others(count) => {
+                configuration.in_sync.iter().filter(|member| member.node != node).count() >= count
+            }
+            Once::CatchesUp => configuration.life_in_sync(node).is_none(),
+        }
+    }
 }
 
 /// What is in a replica's directory.

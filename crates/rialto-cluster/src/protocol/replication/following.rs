@@ -11,7 +11,7 @@ use super::forcing::Forcing;
 use super::message::{Fitness, Message, Stream};
 use super::promise::Asked;
 use crate::control::Revision;
-use crate::protocol::{Moment, NodeId};
+use crate::protocol::{Epoch, Moment, NodeId};
 
 /// The longest pause after a database that was to lead did not, in times of a promise. The pauses double up to this.
 const PAUSE_MAX: u32 = 16;
@@ -177,6 +177,7 @@ impl Following {
     fn begin_start_over(&mut self, common: &mut Common, primary: NodeId) {
         self.begin_anew();
         self.starting_over = StartingOver::Runs;
+        common.copied_in = common.known.as_ref().map_or(Epoch(0), |known| known.configuration.epoch);
         if !fault_injection::is_on("half-copy-forgotten") {
             common.saved.contents = Contents::AmidACopy;
         }

@@ -64,8 +64,8 @@ pub(super) struct Leading {
     last_ask: u64,
     streams: u64,
     pub(super) ending: Ending,
-    /// What an operator wants, for each node.
-    pub(super) wishes: Vec<Wish>,
+    /// What an operator wants, for each node, and when it was told last.
+    pub(super) wishes: Vec<(Wish, Moment)>,
     served_since: Moment,
     last_step: Moment,
     /// Only for a bug that can be put back.

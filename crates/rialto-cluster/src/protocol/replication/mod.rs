@@ -73,7 +73,9 @@ mod status;
 mod store;
 
 pub use configuration::{Configuration, ConfigurationError, Known, Member, Memories, StoreIdentity};
-pub use event::{At, Contents, Effect, Event, LogState, ReadOutcome, Report, Saved, SwapOutcome, Ticket};
+pub use event::{
+    At, Contents, Effect, Event, LogState, Once, ReadOutcome, Report, Saved, SwapOutcome, Ticket,
+};
 pub use leading::Answers;
 pub use message::{Envelope, Fitness, Message, Stream};
 pub use options::{ReplicationOptions, Unprotected};

@@ -60,6 +60,7 @@ impl Replica {
             options,
             saved,
             fenced: Epoch(0),
+            copied_in: Epoch(0),
             known: None,
             fitness: Fitness::Fit,
             lead_failures: 0,
@@ -198,6 +199,7 @@ impl Replica {
                 (self.common.me.life, self.common.fitness) = (life, Fitness::Fit);
                 if self.common.saved.contents != Contents::Whole {
                     self.common.saved.contents = Contents::Whole;
+                    self.common.saved.agrees = self.common.saved.agrees.max(self.common.copied_in);
                     self.common.save();
                 }
                 if let Role::Following(following) = &mut self.role {
@@ -225,8 +227,12 @@ impl Replica {
             Event::Switchover { to } => {
                 self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
             }
-            Event::AddLearner { member } => self.if_leading(|leading, _| leading.wish(Wish::Add(member))),
-            Event::Remove { node } => self.if_leading(|leading, _| leading.wish(Wish::Remove(node))),
+            Event::AddLearner { member } => {
+                self.if_leading(|leading, _| leading.wish(Wish::Add(member), at.now))
+            }
+            Event::Remove { node, once } => {
+                self.if_leading(|leading, _| leading.wish(Wish::Remove(node, once), at.now));
+            }
             Event::Force { .. } if !self.common.is_whole() || !self.common.is_member() => {
                 self.common.effect(Effect::Report(Report::ForceRefused));
             }
