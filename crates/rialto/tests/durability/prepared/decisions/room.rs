@@ -94,6 +94,8 @@ fn a_log_that_has_become_too_small_is_named() {
     let db = Database::open_on(disk.clone(), options(4 << 20)).unwrap();
     let vote = adds(&db, Durability::Disk, [2, 7]).unwrap().prepare("other", b"");
     assert!(matches!(vote, Err(Error::LogTooSmall { .. })), "{vote:?}");
+    let words = vote.unwrap_err().to_string();
+    assert!(words.contains("reopen with a higher limit") && !words.contains("checkpoint"), "{words}");
     // It can be aborted all the same.
     db.abort_prepared("it").unwrap().wait().unwrap();
     adds(&db, Durability::Disk, [2, 7]).unwrap().prepare("other", b"").unwrap();
