@@ -277,6 +277,7 @@ fn a_change_of_the_primary_leaves_no_backup_and_blocks_nothing() {
         whys.push(ended(&cluster, 0).unwrap_err());
         assert!(!to.exists(), "nothing is left of it");
     }
+    println!("no backup: {whys:?}");
     let why = whys.last().unwrap();
     assert!(why.starts_with("partition 0:"), "{why}");
     soon("statements run", || try_run(&mut first, "SELECT count(*) FROM accounts").is_ok());
