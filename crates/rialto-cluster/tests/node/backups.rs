@@ -261,9 +261,16 @@ fn a_change_of_the_primary_leaves_no_backup_and_blocks_nothing() {
     let table = tx.table("numbers").unwrap();
     tx.insert(&table, &[rialto::row::Value::Int8(7)]).unwrap();
     tx.prepare("in-doubt", &[]).unwrap();
-    let why = take(&cluster, 0, &to).unwrap_err();
-    assert!(why.contains("partition 1") && why.contains("in doubt"), "{why}");
-    assert!(!to.exists(), "nothing is left of it");
+    // Where the other partition's hold runs out a moment earlier, that may be what is told.
+    let mut whys = Vec::new();
+    while !whys.last().is_some_and(|why: &String| why.starts_with("partition 1:") && why.contains("in doubt"))
+    {
+        assert!(whys.len() < 20, "{whys:?}");
+        let why = take(&cluster, 0, &to).unwrap_err();
+        assert!(why.contains("run it again"), "{why}");
+        assert!(!to.exists(), "nothing is left of it");
+        whys.push(why);
+    }
     run(&mut first, "UPDATE accounts SET balance = balance + 1");
     assert_eq!(total(&mut first), 101 * ACCOUNTS, "nothing is held up any more");
     // While the branch keeps it, another partition's primary changes.
