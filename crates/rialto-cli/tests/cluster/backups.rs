@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{json, program, run, stdout, succeeds, text};
+use crate::common::{json, number, program, run, stdout, succeeds, text, wire};
 use crate::demo::{Demo, PATIENCE, is_installed, node, nodes, partitions, send};
 
 /// Three partitions on three nodes, which talk by TLS.
@@ -30,6 +30,15 @@ fn bench(sql: &str, seconds: &str) -> std::process::Command {
     ])
 }
 
+/// The number that a query answers.
+fn one(sql: &str, query: &str) -> u64 {
+    // A row's message begins with the count of its columns and the length of the only one.
+    let said = wire::runs(&mut wire::session_at(sql), query);
+    let row = said.split("SELECT 1").next().unwrap();
+    let digits = row.rsplit(|of: char| !of.is_ascii_digit()).next().unwrap();
+    digits.parse().unwrap_or_else(|_| panic!("{query}: {said:?}"))
+}
+
 /// Ends with the test.
 struct Processes(Vec<Child>);
 
@@ -52,19 +61,35 @@ fn a_cluster_is_made_of_a_backup_that_was_taken_while_it_was_used() {
     let sql = node(&status, "node0")["sql"].as_str().unwrap().to_owned();
     let first = bench(&sql, "1").output().unwrap();
     assert!(first.status.success(), "{}", text(&first));
-    let load = bench(&sql, "15").stdout(Stdio::piped()).spawn().unwrap();
+    let committed = number(&json(&first), "committed") as u64;
+    let rows = || one(&sql, "SELECT count(*) FROM bench_ledger");
     let backups = crate::common::Directory::new("cluster-backups");
     std::fs::create_dir_all(backups.path()).unwrap();
     let to = backups.path().join("one");
     let to = to.to_str().unwrap();
     let began = Instant::now();
-    let taken = loop {
-        let taken = demo.command(&["backup", "--to", to]);
-        if taken.status.success() {
-            break taken;
+    // The load begins before the backup, and ends after it.
+    let (taken, load) = loop {
+        let before = rows();
+        let mut load = bench(&sql, "15").stdout(Stdio::piped()).spawn().unwrap();
+        while rows() == before {
+            assert!(began.elapsed() < PATIENCE, "transfers run");
+            std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(taken.status.code() == Some(4) && began.elapsed() < PATIENCE, "{}", text(&taken));
-        assert!(!Path::new(to).exists(), "nothing is left of it");
+        let taken = demo.command(&["backup", "--to", to]);
+        let has_load = load.try_wait().unwrap().is_none();
+        if taken.status.success() && has_load {
+            break (taken, load);
+        }
+        let load = load.wait_with_output().unwrap();
+        assert!(load.status.success(), "the load went on: {}", text(&load));
+        assert!(began.elapsed() < PATIENCE, "{}", text(&taken));
+        if taken.status.success() {
+            std::fs::remove_dir_all(to).unwrap();
+        } else {
+            assert_eq!(taken.status.code(), Some(4), "{}", text(&taken));
+            assert!(!Path::new(to).exists(), "nothing is left of it");
+        }
     };
     assert!(stdout(&taken).contains("3 partitions"), "{}", text(&taken));
     let refused = demo.command(&["backup", "--to", to]);
@@ -85,7 +110,6 @@ fn a_cluster_is_made_of_a_backup_that_was_taken_while_it_was_used() {
     let address = |at: usize| listeners[at].local_addr().unwrap();
     let specs = [0, 1].map(|at| format!("n{at}={},sql={}", address(2 * at), address(2 * at + 1)));
     let restored_sql = address(1).to_string();
-    drop(listeners);
     let data = backups.path().join("restored");
     let data = data.to_str().unwrap();
     let restore = |from: &str, prefix: &str| {
@@ -132,7 +156,9 @@ fn a_cluster_is_made_of_a_backup_that_was_taken_while_it_was_used() {
         command.arg(Path::new(data).join(name)).stdout(Stdio::null());
         command.spawn().unwrap()
     };
-    let restored = Processes(vec![start("n0"), start("n1")]);
+    // Until now nothing else gets their ports.
+    drop(listeners);
+    let mut restored = Processes(vec![start("n0"), start("n1")]);
     let began = Instant::now();
     loop {
         let status = json(&succeeds(run(&["cluster", "status", "--data", data, "--json"])));
@@ -144,9 +170,16 @@ fn a_cluster_is_made_of_a_backup_that_was_taken_while_it_was_used() {
         if is_whole {
             break;
         }
+        let have_ended = restored.0.iter_mut().any(|child| child.try_wait().unwrap().is_some());
+        assert!(!have_ended, "a node of the restored cluster has ended: {status}");
         assert!(began.elapsed() < PATIENCE, "the restored cluster is not whole: {status}");
         std::thread::sleep(Duration::from_millis(200));
     }
+    // It has what the backup has: the accounts, and all that was committed before the load.
+    assert_eq!(one(&restored_sql, "SELECT count(*) FROM bench_accounts"), 100);
+    assert_eq!(one(&restored_sql, "SELECT sum(balance) FROM bench_accounts"), 100_000);
+    let there = one(&restored_sql, "SELECT count(*) FROM bench_ledger");
+    assert!(there >= committed && there > 0, "{there} rows of the ledger, {committed} committed before");
     // It looks at all accounts, and at the ledger.
     let looked = bench(&restored_sql, "1").output().unwrap();
     assert!(looked.status.success(), "{}", text(&looked));

@@ -8,11 +8,11 @@ use crate::demo::{Demo, is_installed, node, nodes, partitions, pid, send};
 /// Three partitions on three nodes, which talk by TLS.
 const SMALL: [&str; 8] = ["--nodes", "3", "--partitions", "3", "--replicas", "2", "--links", "tls"];
 
-/// A node's name, with two ports that are free.
-fn spec(name: &str) -> String {
+/// A node's name, with two ports. They are to be given back right before the node starts.
+fn spec(name: &str) -> (String, [TcpListener; 2]) {
     let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    let [links, sql] = ports.map(|listener| listener.local_addr().expect("an address"));
-    format!("{name}={links},sql={sql}")
+    let [links, sql] = ports.each_ref().map(|listener| listener.local_addr().expect("an address"));
+    (format!("{name}={links},sql={sql}"), ports)
 }
 
 /// Transfers at level 2 for a short time. None is lost.
@@ -46,11 +46,12 @@ fn nodes_join_are_drained_leave_and_are_replaced() {
     transfers(&demo, &sql);
 
     // A node joins, once.
-    let spec3 = spec("node3");
+    let (spec3, ports) = spec("node3");
     for done in ["node3 has joined", "nothing was changed"] {
         let joined = demo.command(&["join", "--node", &spec3]);
         assert!(joined.status.success() && text(&joined).contains(done), "{}", text(&joined));
     }
+    drop(ports);
     let mut third = demo.start_node("node3");
     demo.wait("it is up, without replicas", |status| {
         node(status, "node3")["state"] == "up" && replicas(status, "node3") == 0
@@ -86,14 +87,19 @@ fn nodes_join_are_drained_leave_and_are_replaced() {
         let left = demo.command(&["leave", "node1"]);
         assert!(left.status.success() && text(&left).contains(done), "{}", text(&left));
     }
-    send("TERM", pid(&status, "node1"));
     demo.wait("it is not shown any more", |status| nodes(status).iter().all(|node| node["name"] != "node1"));
+    let pid1 = pid(&status, "node1");
+    assert!(demo.processes().contains(&pid1), "it runs until it is told to end");
+    send("TERM", pid1);
+    demo.wait("it has ended", |_| !demo.processes().contains(&pid1));
     transfers(&demo, &sql);
 
     // A node is killed, and another one takes its place.
     send("KILL", pid(&demo.status(), "node2"));
-    let joined = demo.command(&["join", "--node", &spec("node4")]);
+    let (spec4, ports) = spec("node4");
+    let joined = demo.command(&["join", "--node", &spec4]);
     assert!(joined.status.success(), "{}", text(&joined));
+    drop(ports);
     let mut fourth = demo.start_node("node4");
     let refused = demo.command(&["replace", "node2", "node1"]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));

@@ -10,7 +10,12 @@ use super::Serving;
 
 /// A socket that a session has begun on.
 pub fn session(serving: &Serving) -> TcpStream {
-    let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
+    session_at(&serving.tcp)
+}
+
+/// The same at an address.
+pub fn session_at(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket takes it");
     stream.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
     answer(&mut stream);

@@ -54,28 +54,37 @@ pub struct Cluster {
     /// The same.
     pub move_patience: Duration,
     directory: Directory,
+    /// Those of nodes that were not started yet: until then nothing else gets their ports.
+    listeners: Vec<Option<TcpListener>>,
 }
 
 impl Cluster {
-    /// A cluster whose nodes all run.
+    /// A cluster whose nodes all run. When one stops, others soon take over from it; on a busy machine they may do so
+    /// although none has stopped.
     pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
-        Cluster::with(name, nodes, (partitions, replicas), Unprotected::WhenOnDisk)
+        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, None, quick())
     }
 
-    /// The same, with an operator's choice for unprotected partitions.
-    pub fn with(
+    /// The same for tests in which primaries and the replicas in sync are to stay, whatever else the machine does.
+    pub fn calm(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
+        Cluster::calm_with(name, nodes, (partitions, replicas), Unprotected::WhenOnDisk)
+    }
+
+    /// A calm one, with an operator's choice for unprotected partitions.
+    pub fn calm_with(
         name: &str,
         nodes: u32,
         (partitions, replicas): (u32, u32),
         unprotected: Unprotected,
     ) -> Cluster {
-        Cluster::made(name, (nodes, partitions, replicas), unprotected, None)
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, None, calm())
     }
 
-    /// A cluster that is made of a backup, whose nodes all run.
+    /// A calm one that is made of a backup.
     pub fn restored(name: &str, nodes: u32, replicas: u32, backup: &Path) -> Cluster {
         let partitions = Manifest::verify(backup).unwrap().partitions.len() as u32;
-        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, Some(backup))
+        let unprotected = Unprotected::WhenOnDisk;
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, Some(backup), calm())
     }
 
     fn made(
@@ -83,9 +92,10 @@ impl Cluster {
         (nodes, partitions, replicas): (u32, u32, u32),
         unprotected: Unprotected,
         backup: Option<&Path>,
+        replication: ReplicationOptions,
     ) -> Cluster {
         let store = MemoryStore::new();
-        // All ports are drawn before any is given back.
+        // A port is given back when its node starts.
         let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let facts: Vec<_> = (0..nodes)
             .zip(&listeners)
@@ -98,7 +108,6 @@ impl Cluster {
                 directory: None,
             })
             .collect();
-        drop(listeners);
         let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
         let directory = Directory::new(name);
         match backup {
@@ -112,15 +121,8 @@ impl Cluster {
                 init_restored(&store, &cluster, &facts, &manifest).unwrap();
             }
         }
-        let replication = ReplicationOptions {
-            promise: Duration::from_millis(1500),
-            drift_margin: Duration::from_millis(150),
-            heartbeat: Duration::from_millis(150),
-            silent_after: Duration::from_millis(700),
-            retry: Duration::from_millis(200),
-            ..ReplicationOptions::default()
-        };
         let nodes = (0..nodes).map(|_| None).collect::<Vec<_>>();
+        let listeners = listeners.into_iter().map(Some).collect();
         let clients = nodes.iter().map(|_| Arc::new(store.another_client())).collect();
         let mut cluster = Cluster {
             store,
@@ -130,6 +132,7 @@ impl Cluster {
             repair_after: None,
             move_patience: PATIENCE,
             directory,
+            listeners,
         };
         for node in 0..cluster.nodes.len() {
             cluster.start(node);
@@ -151,6 +154,7 @@ impl Cluster {
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),
         };
+        drop(self.listeners[node].take());
         self.clients[node] = Arc::new(self.store.another_client());
         self.nodes[node] = Some(Node::open(options, self.clients[node].clone()).unwrap());
     }
@@ -159,14 +163,15 @@ impl Cluster {
     pub fn enter(&mut self) -> usize {
         let number = self.nodes.len();
         let name = format!("node-{number}");
-        // The port is given back for the node.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
         let joined = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
         assert!(matches!(&joined, Joined::New(node) if node.node == number as u32), "{joined:?}");
         let again = NodeFacts::join(&self.store, &name, &address, "127.0.0.1:0").unwrap();
         assert!(matches!(again, Joined::Before(_)), "{again:?}");
         self.nodes.push(None);
         self.clients.push(Arc::new(self.store.another_client()));
+        self.listeners.push(Some(listener));
         number
     }
 
@@ -251,6 +256,45 @@ impl Cluster {
     pub fn switch_over(&self, partition: u32, to: usize) {
         let primary = self.primary(partition);
         self.replica(primary, partition).switch_over(NodeId(to as u32));
+    }
+
+    /// Asks for a planned change of the primary until this node serves: one that is not in sync at the moment, say, is
+    /// not changed to.
+    pub fn change_primary(&self, partition: u32, to: usize) {
+        let mut asked: Option<Instant> = None;
+        soon("the node serves the partition", || {
+            if self.primary(partition) == to {
+                return true;
+            }
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+                self.switch_over(partition, to);
+                asked = Some(Instant::now());
+            }
+            false
+        });
+    }
+}
+
+/// Times with which tests that stop nodes need not wait for long.
+fn quick() -> ReplicationOptions {
+    ReplicationOptions {
+        promise: Duration::from_millis(1500),
+        drift_margin: Duration::from_millis(150),
+        heartbeat: Duration::from_millis(150),
+        silent_after: Duration::from_millis(700),
+        retry: Duration::from_millis(200),
+        ..ReplicationOptions::default()
+    }
+}
+
+/// Times that a busy machine does not use up.
+fn calm() -> ReplicationOptions {
+    ReplicationOptions {
+        promise: Duration::from_secs(10),
+        silent_after: Duration::from_secs(5),
+        lag_max: Duration::from_secs(30),
+        opening_patience: Duration::from_secs(60),
+        ..quick()
     }
 }
 

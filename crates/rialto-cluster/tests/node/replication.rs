@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, read_all, soon};
 
 #[test]
 fn a_new_cluster_copies_its_partitions_and_serves() {
-    let cluster = Cluster::new("new", 3, 3, 2);
+    let cluster = Cluster::calm("new", 3, 3, 2);
     for partition in 0..3 {
         cluster.in_sync(partition, 2);
         assert!(cluster.write(partition, 1, Level::Standby));
@@ -53,15 +53,14 @@ fn what_was_answered_survives_the_primary() {
 
 #[test]
 fn a_planned_change_of_the_primary_loses_nothing() {
-    let cluster = Cluster::new("planned", 2, 1, 2);
+    let cluster = Cluster::calm("planned", 2, 1, 2);
     cluster.in_sync(0, 2);
     // Handles of databases that are closed keep no directory from being opened again.
     let mut held = Vec::new();
     for (id, to) in [(1, 1), (2, 0), (3, 1)] {
         held.extend([0, 1].map(|node| cluster.replica(node, 0).readable()));
         assert!(cluster.write(0, id, Level::Memory));
-        cluster.switch_over(0, to);
-        soon("the other replica leads", || cluster.primary(0) == to);
+        cluster.change_primary(0, to);
         // Both stay in sync: neither takes a copy.
         cluster.in_sync(0, 2);
     }

@@ -86,7 +86,7 @@ pub fn transfer(session: &mut Session, from: i64, to: i64, amount: i64) -> Resul
 
 #[test]
 fn statements_run_through_any_node() {
-    let cluster = Cluster::new("sql", 3, 6, 2);
+    let cluster = Cluster::calm("sql", 3, 6, 2);
     ready(&cluster, 6, 2);
     let mut first = session(&cluster, 0);
     bank(&mut first);
@@ -156,7 +156,7 @@ fn transfers_are_atomic_over_failovers() {
         ready(&cluster, 3, 2);
         progress("transfers run with the node again");
     }
-    cluster.switch_over(0, 1);
+    cluster.change_primary(0, 1);
     progress("transfers run after a planned change");
     stop.store(true, Ordering::Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
@@ -174,7 +174,7 @@ fn transfers_are_atomic_over_failovers() {
 /// What is at a bound, or fails, ends with an answer, and the session goes on.
 #[test]
 fn statements_at_their_bounds_have_an_answer() {
-    let cluster = Cluster::new("bounds", 2, 4, 2);
+    let cluster = Cluster::calm("bounds", 2, 4, 2);
     ready(&cluster, 4, 2);
     // Node 1 does not lead the first partition.
     let mut session = session(&cluster, 1);

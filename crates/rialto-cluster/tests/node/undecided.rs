@@ -52,7 +52,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
     soon("it leads by force", || cluster.primary(0) == to);
     let other = 1 - cluster.primary(1);
     cluster.in_sync(1, 2);
-    cluster.switch_over(1, other);
+    cluster.change_primary(1, other);
     let report = || NodeReport::of(cluster.node(to));
     soon("an operator is asked", || report().undecided.len() == 2);
     let undecided = report().undecided;

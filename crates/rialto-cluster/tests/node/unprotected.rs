@@ -7,7 +7,7 @@ use crate::sql::{run, session, total, try_run};
 
 #[test]
 fn commits_at_level_2_are_refused_in_an_unprotected_partition_and_have_no_effect() {
-    let mut cluster = Cluster::with("unprotected", 2, (2, 2), Unprotected::Refused);
+    let mut cluster = Cluster::calm_with("unprotected", 2, (2, 2), Unprotected::Refused);
     (0..2).for_each(|partition| cluster.in_sync(partition, 2));
     let mut session = session(&cluster, 0);
     run(&mut session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
@@ -37,6 +37,8 @@ fn commits_at_level_2_are_refused_in_an_unprotected_partition_and_have_no_effect
     refused(&mut session, &["BEGIN", one, "COMMIT"]);
     refused(&mut session, &["BEGIN", all, "COMMIT"]);
     refused(&mut session, &["CREATE TABLE others (id int PRIMARY KEY)"]);
+    let error = try_run(&mut session, "SELECT count(*) FROM others").unwrap_err();
+    assert_eq!(error.sqlstate.code(), "42P01", "{error}");
     // Over several partitions level 1 is level 2.
     run(&mut session, "SET rialto.durability = 'memory'");
     refused(&mut session, &["BEGIN", all, "COMMIT"]);
@@ -51,6 +53,7 @@ fn commits_at_level_2_are_refused_in_an_unprotected_partition_and_have_no_effect
     ["BEGIN", "SELECT * FROM accounts", "COMMIT"].iter().for_each(|sql| drop(run(&mut session, sql)));
     cluster.start(1);
     (0..2).for_each(|partition| cluster.in_sync(partition, 2));
-    [one, "BEGIN", all, "COMMIT"].iter().for_each(|sql| drop(run(&mut session, sql)));
+    let others = "CREATE TABLE others (id int PRIMARY KEY)";
+    [one, "BEGIN", all, "COMMIT", others].iter().for_each(|sql| drop(run(&mut session, sql)));
     assert_eq!(total(&mut session), 140);
 }

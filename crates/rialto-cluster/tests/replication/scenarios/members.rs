@@ -4,7 +4,7 @@ use rialto::io::Random;
 use rialto_cluster::protocol::NodeId;
 use rialto_cluster::protocol::replication::{Event, Once};
 
-use super::each_of_some_seeds;
+use super::{each_of_some_seeds, settled};
 use crate::node::Appends;
 use crate::world::{HEARTBEAT, PROMISE, World};
 
@@ -74,15 +74,18 @@ fn a_replica_that_was_given_up_comes_back_with_nothing() {
 #[test]
 fn a_primary_knows_which_replicas_are_away() {
     each_of_some_seeds(|seed| {
-        let mut world = World::of(Random::new(seed), 3, 3, HEARTBEAT);
-        world.run_until(3 * PROMISE);
+        let mut world = settled(seed, 3);
         let unheard = |world: &World| {
+            assert_eq!(world.serving(), Some(0));
             let node = &world.nodes[0];
             node.replica.as_ref().unwrap().unheard(node.now(world.time))
         };
         // None while all are in sync, also when one has just stopped.
         assert_eq!(unheard(&world), []);
         world.pause(2, 6 * PROMISE);
+        world.run_until(world.time + HEARTBEAT);
+        assert_eq!(world.store.now().configuration.in_sync.len(), 3);
+        assert_eq!(unheard(&world), []);
         world.run_until(world.time + 3 * PROMISE);
         assert_eq!(nodes(&world), [0, 1, 2]);
         assert_eq!(world.store.now().configuration.in_sync.len(), 2);

@@ -52,8 +52,17 @@ fn a_standby_that_dies_while_a_primary_opens_holds_nothing_up() {
         world.nodes[0].openings = Openings::Slow;
         world.restart_process(0, PROMISE / 20);
         world.run_until(world.time + PROMISE);
+        assert_eq!(world.nodes[0].kernel, Kernel::BeginsToLead);
         world.pause(1, 20 * PROMISE);
-        world.run_until(world.time + 7 * PROMISE + HEARTBEAT);
+        let until = world.time + 7 * PROMISE;
+        while world.nodes[0].kernel != Kernel::Leads {
+            assert!(world.time < until, "it opens");
+            world.run_until(world.time + 5);
+        }
+        // It has not to drop the standby first.
+        world.run_until(world.time + HEARTBEAT);
+        assert_eq!((world.serving(), begun_elsewhere(&world, 0)), (Some(0), 0));
+        world.run_until(world.time + PROMISE);
         assert_eq!((world.serving(), begun_elsewhere(&world, 0)), (Some(0), 0));
         assert_eq!(world.store.now().configuration.in_sync.len(), 2);
     });
