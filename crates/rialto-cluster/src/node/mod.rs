@@ -3,6 +3,7 @@
 //! - [`Node`] (`running`): the process. It reads what the control store has, opens a replica for each partition that has one
 //!   here, and hands each packet that comes to the replica, the transfer or the transaction that it is for.
 //! - `facts`: the cluster and its nodes, as the control store has them; [`init`] makes them.
+//!   `claim`: which directory runs as a node.
 //! - `replica`: a replica: the state machine of [`replication`](crate::protocol::replication) over a kernel's database.
 //! - `transactions`: transactions over partitions: the state machines of
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
