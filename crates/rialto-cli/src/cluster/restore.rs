@@ -83,7 +83,12 @@ pub fn run(args: &RestoreArgs) -> Result<ExitCode, Failed> {
 fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlStore) -> Result<(), Failed> {
     let nodes = plan.facts();
     // All that may be refused is refused before there is anything to be removed. The cluster's number comes later.
-    let facts = ClusterFacts { id: String::new(), partitions: plan.partitions, replicas: plan.replicas };
+    let facts = ClusterFacts {
+        id: String::new(),
+        partitions: plan.partitions,
+        replicas: plan.replicas,
+        unprotected: plan.unprotected,
+    };
     match check_restored(store, &facts, &nodes, manifest) {
         Err(FactsError::Another(_)) => {
             return Err(Failed::unusable(format_args!(
