@@ -293,14 +293,24 @@ fn an_archive_that_takes_no_files_is_an_error_by_default() {
 #[test]
 fn connections_that_are_turned_away_or_closed_are_told() {
     let directory = Directory::new("events-turned-away");
-    let (serving, stderr) = serving(&["--log", "info", "--max-connections", "1"], &directory);
+    let (serving, mut stderr) = serving(&["--log", "info", "--max-connections", "1"], &directory);
     let client = session(&serving);
     let mut refused = std::net::TcpStream::connect(&serving.tcp).expect("it listens");
     std::io::Write::write_all(&mut refused, b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
     refused.read_to_end(&mut Vec::new()).expect("it is told and closed");
     drop(client);
+    // The server has seen that before it is asked to end.
+    let mut before = Vec::new();
+    while !before
+        .last()
+        .is_some_and(|line: &String| count(std::slice::from_ref(line), &["{process=1}", "ended"]) == 1)
+    {
+        let mut line = String::new();
+        assert!(stderr.read_line(&mut line).expect("it is text") > 0, "{before:?}");
+        before.push(line);
+    }
     assert_eq!(serving.end_by("-TERM"), Some(0));
-    let lines = lines(stderr);
+    let lines = [before, lines(stderr)].concat();
     assert_eq!(count(&lines, &["WARN", "turned away", "connections=1"]), 1, "{lines:?}");
     let ended = ["INFO", "connection{process=1}", "ended", "the client closed it without a Terminate"];
     assert_eq!(count(&lines, &ended), 1, "{lines:?}");
