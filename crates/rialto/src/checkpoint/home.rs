@@ -88,7 +88,7 @@ const NAMES_POINT: u32 = 16;
 const HAS_PAGES: u32 = 32;
 const OF_FOLLOWER: u32 = 64;
 /// A number of checkpoints that no database reaches.
-const SEQUENCE_MAX: u64 = 1 << 48;
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 48;
 
 /// The contents of a home block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::edit::{Files, disk_of};
 use super::script::Script;
 use crate::checkpoint::home::{
-    FORMAT_VERSION, HomeError, HomeFile, HomeSlot, NewHome, forge_home_block, read_home,
+    FORMAT_VERSION, HomeError, HomeFile, HomeSlot, NewHome, SEQUENCE_MAX, forge_home_block, read_home,
 };
 use crate::io::Disk;
 use crate::log::{LogPoint, LogPosition};
@@ -68,6 +68,10 @@ pub fn forged_home(data: &[u8]) {
     let mut home = HomeFile::open(&*disk).unwrap();
     assert_eq!(*home.block(), chosen);
     home.retire_other().unwrap();
+    // Only a forged block has the last number that there is. No checkpoint follows it.
+    if chosen.sequence == SEQUENCE_MAX {
+        return;
+    }
     let copy = chosen.copy.map_or(Copy::Ping, Copy::other);
     let new = NewHome {
         copy,
