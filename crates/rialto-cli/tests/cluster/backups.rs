@@ -177,7 +177,6 @@ fn a_cluster_is_made_of_a_backup_that_was_taken_while_it_was_used() {
     }
     // It has what the backup has: the accounts, and all that was committed before the load.
     assert_eq!(one(&restored_sql, "SELECT count(*) FROM bench_accounts"), 100);
-    assert_eq!(one(&restored_sql, "SELECT sum(balance) FROM bench_accounts"), 100_000);
     let there = one(&restored_sql, "SELECT count(*) FROM bench_ledger");
     assert!(there >= committed && there > 0, "{there} rows of the ledger, {committed} committed before");
     // It looks at all accounts, and at the ledger.

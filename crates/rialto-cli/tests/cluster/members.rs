@@ -87,11 +87,11 @@ fn nodes_join_are_drained_leave_and_are_replaced() {
         let left = demo.command(&["leave", "node1"]);
         assert!(left.status.success() && text(&left).contains(done), "{}", text(&left));
     }
-    demo.wait("it is not shown any more", |status| nodes(status).iter().all(|node| node["name"] != "node1"));
     let pid1 = pid(&status, "node1");
     assert!(demo.processes().contains(&pid1), "it runs until it is told to end");
     send("TERM", pid1);
     demo.wait("it has ended", |_| !demo.processes().contains(&pid1));
+    demo.wait("it is not shown any more", |status| nodes(status).iter().all(|node| node["name"] != "node1"));
     transfers(&demo, &sql);
 
     // A node is killed, and another one takes its place.

@@ -316,7 +316,7 @@ pub fn init(store: &dyn ControlStore, facts: &ClusterFacts, nodes: &[NodeFacts])
     check(facts, nodes)?;
     match ClusterFacts::read(store) {
         Err(FactsError::NoCluster) => {}
-        Ok(found) if (found.partitions, found.replicas) != (facts.partitions, facts.replicas) => {
+        Ok(found) if ClusterFacts { id: facts.id.clone(), ..found.clone() } != *facts => {
             return Err(FactsError::Another(Box::new(found)));
         }
         Ok(_) => return Ok(()),
