@@ -464,7 +464,7 @@ impl Error {
     /// Whether another run of a body with the same arguments on the same rows may succeed. It may if the error follows
     /// from locks, times, limits, options, handles or devices, or from a table's absence, which no lock protects. The
     /// match names every variant, so that a new one is put on one side on purpose.
-    pub(crate) fn is_of_the_moment(&self) -> bool {
+    pub fn is_of_the_moment(&self) -> bool {
         match self {
             Error::Deadlock { .. }
             | Error::LockTimeout { .. }

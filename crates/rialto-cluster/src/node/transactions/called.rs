@@ -176,26 +176,18 @@ pub fn options(db: &Database, procedure: &Procedure, level: Level) -> TxOptions 
     }
 }
 
-/// Whether the same call may succeed if it is run again: the error says nothing of its arguments and rows.
+/// Whether the same call may succeed if it is run again: the error says nothing of its arguments and rows, nor of what its
+/// body may not do.
 pub fn is_of_the_moment(error: &Error) -> bool {
-    matches!(
+    let is_of_the_body = matches!(
         error,
-        Error::Deadlock { .. }
-            | Error::LockTimeout { .. }
-            | Error::WouldWait { .. }
-            | Error::Cancelled
-            | Error::Timeout { .. }
-            | Error::TableChanged { .. }
-            | Error::PreparedBusy { .. }
-            | Error::Following
-            | Error::LoadFileMissing { .. }
-            | Error::LogTrimmed { .. }
-            | Error::LogDiverged { .. }
-            | Error::OutcomeUnknown { .. }
-            | Error::Stopped { .. }
-            | Error::Io { .. }
-            | Error::Closed
-    ) || tells_why(error)
+        Error::ReadOnly
+            | Error::Nested
+            | Error::PreparedExists { .. }
+            | Error::NoSuchPrepared { .. }
+            | Error::Replay { .. }
+    );
+    error.is_of_the_moment() && !is_of_the_body
 }
 
 /// Whether such an error may stay for long, so that the program is told of it if no try ends otherwise: a limit that
