@@ -411,7 +411,7 @@ fn a_call_is_not_waited_for_without_end() {
         });
     }
     for _ in 0..2 {
-        let answer = ended.recv_timeout(crate::cluster::PATIENCE).expect("the call ends");
+        let answer = ended.recv_timeout(crate::cluster::patience()).expect("the call ends");
         assert!(matches!(answer, Err(CallError::Aborted(_))), "{answer:?}");
     }
     assert_eq!(total(&cluster, 0), FIRST_BALANCE * i64::from(ACCOUNTS));

@@ -17,8 +17,13 @@ use rialto_cluster::node::{
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
-/// How long a test waits for what has to come about. It is never asserted that something takes less.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a test waits for what has to come about. It is never asserted that something takes less. With bugs put back it may never
+/// come: `RIALTO_PATIENCE_S` gives a number of seconds for what one step takes, and a cluster takes several.
+pub fn patience() -> Duration {
+    let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
+    let seconds = seconds.map(|text| text.parse::<u64>().expect("a number of seconds"));
+    Duration::from_secs(seconds.map_or(120, |seconds| 4 * seconds))
+}
 
 /// A directory that goes with the test.
 pub struct Directory(PathBuf);
@@ -130,7 +135,7 @@ impl Cluster {
             nodes,
             replication,
             repair_after: None,
-            move_patience: PATIENCE,
+            move_patience: Duration::from_secs(120),
             directory,
             listeners,
         };
@@ -344,7 +349,7 @@ pub fn read_all(db: &Database) -> (Vec<i64>, rialto::Lsn) {
 pub fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < patience(), "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

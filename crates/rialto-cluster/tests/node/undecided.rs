@@ -11,7 +11,7 @@ use rialto_cluster::protocol::transactions::{
 };
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
-use crate::cluster::{Cluster, Directory, PATIENCE, soon};
+use crate::cluster::{Cluster, Directory, patience, soon};
 
 fn opening(cluster: &Cluster, partition: u32) -> Opening {
     let lead = cluster.replica(cluster.primary(partition), partition).lead().unwrap();
@@ -62,7 +62,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
     let node = Arc::new(cluster.nodes[to].take().unwrap());
     let directory = Directory::new("undecided-admin");
     let socket = AdminSocket::open(directory.path(), node.clone()).unwrap();
-    let asked = |request: &AdminRequest| match ask(directory.path(), request, PATIENCE).unwrap() {
+    let asked = |request: &AdminRequest| match ask(directory.path(), request, patience()).unwrap() {
         Reached::Answered { answer, .. } => answer,
         reached => panic!("{reached:?}"),
     };
