@@ -36,7 +36,15 @@ pub struct BackupArgs {
 pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     let view = View::of(&args.data)?;
     let node = match &args.node {
-        Some(name) => view.node(name)?,
+        Some(name) => {
+            let node = view.node(name)?;
+            if node.directory.is_none() {
+                return Err(Failed::unusable(format_args!(
+                    "--node {name}: it is not on this machine, and writes to its own: run this there"
+                )));
+            }
+            node
+        }
         None => {
             let is_up = |node: &&NodeView| node.state == NodeState::Up && node.directory.is_some();
             view.nodes.iter().find(is_up).ok_or_else(|| {
@@ -47,7 +55,7 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     // The node has another working directory.
     let to = std::path::absolute(&args.to).map_err(|error| Failed::of_file(&args.to, &error))?;
     tell(format_args!("{} backs up all partitions to {}", node.name, to.display()));
-    let begun = match node.ask(&AdminRequest::Backup { to: to.clone() })? {
+    let begun = match view.ask(node, AdminRequest::Backup { to: to.clone() })? {
         AdminAnswer::BackupBegun(backup) => backup,
         AdminAnswer::Refused(why) => {
             return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
@@ -57,7 +65,7 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     let mut heard = Instant::now();
     loop {
         std::thread::sleep(LOOK);
-        match node.ask(&AdminRequest::BackupStatus) {
+        match view.ask(node, AdminRequest::BackupStatus) {
             Ok(AdminAnswer::Backup(status)) => match end_of(&begun, status) {
                 None => heard = Instant::now(),
                 Some(Ok(manifest)) => return Ok(print(in_words(&manifest, &to), ExitCode::SUCCESS)),

@@ -77,13 +77,13 @@ impl View {
     }
 
     /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all partitions
-    /// are led by nodes that answer here.
+    /// are led by nodes that answer.
     fn knows(&self, name: &str) -> Result<Option<bool>, Failed> {
         if self.partitions.iter().any(|partition| partition.serves.is_none()) {
             return Ok(None);
         }
         for node in self.nodes.iter().filter(|node| node.report.is_some()) {
-            match node.ask(&AdminRequest::Knows { transaction: name.to_owned() })? {
+            match self.ask(node, AdminRequest::Knows { transaction: name.to_owned() })? {
                 AdminAnswer::Knows(false) => {}
                 _ => return Ok(Some(true)),
             }
@@ -134,7 +134,7 @@ fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> 
             }
             let (partition, transaction) = (undecided.partition, name.to_owned());
             let request = AdminRequest::Decide { partition, transaction, decision };
-            if let AdminAnswer::Refused(why) = node.ask(&request)? {
+            if let AdminAnswer::Refused(why) = view.ask(node, request)? {
                 return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
             }
             told = Some(undecided.opening);
@@ -149,9 +149,8 @@ fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> 
                 }
                 None if told.is_none() => {
                     return Err(Failed::unusable(format_args!(
-                        "no node on this machine has an undecided transaction {name}, and not all partitions are led by nodes \
-                         on this machine: run this where its deciding partition is led. Without --transaction, this command \
-                         lists those that are undecided here"
+                        "no node that answers has an undecided transaction {name}, and not all partitions are led by nodes that \
+                         answer: see rialto cluster status. Without --transaction, this command lists those that are undecided"
                     )));
                 }
                 Some(true) | None => {}
@@ -198,7 +197,7 @@ fn list(view: &View, data: &Path) -> String {
         let _ = writeln!(text, "{}\n{}", in_words(undecided), commands(undecided, data));
     }
     if text.is_empty() {
-        text += "no transaction waits for an operator, as far as the nodes on this machine know\n";
+        text += "no transaction waits for an operator, as far as the nodes that answer know\n";
     }
     text
 }

@@ -26,7 +26,7 @@ pub struct ForcePromoteArgs {
     /// The partition
     #[arg(long, value_name = "N")]
     partition: u32,
-    /// The node whose replica is to lead; it has to run on this machine
+    /// The node whose replica is to lead; it has to run
     #[arg(long, value_name = "NODE")]
     node: String,
     /// A node that is dead, and does not come back before this is over: the others are asked first, and fenced
@@ -48,7 +48,10 @@ pub fn run(args: &ForcePromoteArgs) -> Result<ExitCode, Failed> {
         return Err(Failed::usage(format_args!("--without {}: it is the one that is to lead", node.name)));
     }
     let number = node.number.filter(|_| node.report.is_some()).ok_or_else(|| {
-        Failed::failing(format_args!("{} does not answer; start it on this machine first", node.name))
+        Failed::failing(format_args!(
+            "{} does not answer; start it first, and make sure that the nodes reach each other",
+            node.name
+        ))
     })?;
     if found.primary == number && partition.serves == Some(number) {
         let text = format!("partition {}: the replica on {} leads, and serves", args.partition, node.name);
@@ -66,7 +69,7 @@ pub fn run(args: &ForcePromoteArgs) -> Result<ExitCode, Failed> {
     }
     let numbers = without.iter().filter_map(|other| other.number).collect();
     let request = AdminRequest::Force { partition: args.partition, without: numbers };
-    if let AdminAnswer::Refused(why) = node.ask(&request)? {
+    if let AdminAnswer::Refused(why) = view.ask(node, request)? {
         return Err(Failed::failing(format_args!("{} refuses: {why}", node.name)));
     }
     let began = Instant::now();
@@ -124,7 +127,7 @@ fn loss(
             ),
             None => writeln!(
                 text,
-                "  {name} does not answer here: the force waits for it, unless you give --without {name}"
+                "  {name} does not answer: the force waits for it, unless you give --without {name}"
             ),
         };
     }

@@ -137,7 +137,7 @@ fn in_words(view: &View, data: &Path) -> String {
     let serving = view.partitions.iter().filter(|partition| partition.serves.is_some()).count();
     let _ = writeln!(text, "{serving} of {} partitions are seen to serve", view.partitions.len());
     if serving < view.partitions.len() && view.nodes.iter().any(|node| node.state == NodeState::Elsewhere) {
-        text += "  Those that nodes on other machines lead are not seen from here.\n";
+        text += "  What nodes lead that do not answer is not seen from here.\n";
     }
     let unprotected: Vec<String> = view.unprotected().map(|partition| partition.id.to_string()).collect();
     if !unprotected.is_empty() {
@@ -181,7 +181,9 @@ fn node_in_words(text: &mut String, node: &NodeView) {
             *text += "  Its process does not answer: it was stopped (SIGSTOP), or its machine is overloaded. Others lead in \
                       its place after some seconds; once it goes on it comes back by itself.\n";
         }
-        NodeState::Elsewhere => *text += "  It is not on this machine: ask there.\n",
+        NodeState::Elsewhere => {
+            *text += "  It is on another machine, and does not answer the nodes of this one: see there.\n"
+        }
     }
     let Some(report) = &node.report else { return };
     if let Some(trouble) = &report.trouble {

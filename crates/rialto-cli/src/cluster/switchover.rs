@@ -8,7 +8,7 @@ use clap::Args;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest};
 
 use super::failed::Failed;
-use super::view::View;
+use super::view::{NodeState, View};
 use crate::output::{print, tell};
 
 /// How long it waits for the change.
@@ -59,14 +59,14 @@ pub fn run(args: &SwitchoverArgs) -> Result<ExitCode, Failed> {
         return Err(Failed::failing(format_args!("nothing that answers knows {from}")));
     };
     let request = AdminRequest::Switchover { partition: args.partition, to: number };
-    if let AdminAnswer::Refused(why) = primary.ask(&request)? {
+    if let AdminAnswer::Refused(why) = view.ask(primary, request)? {
         return Err(Failed::failing(format_args!("{from} refuses: {why}")));
     }
     let began = Instant::now();
     loop {
         let view = View::of(&args.data)?;
         let (partition, found) = view.partition(args.partition)?;
-        let is_elsewhere = view.node(&args.to)?.directory.is_none();
+        let is_elsewhere = view.node(&args.to)?.state == NodeState::Elsewhere;
         if found.primary == number && (is_elsewhere || partition.serves == Some(number)) {
             let text =
                 format!("partition {}: the primary is on {}, epoch {}", args.partition, args.to, found.epoch);

@@ -16,8 +16,8 @@ use super::control::{connect, tls_in};
 use super::failed::Failed;
 use super::node_file::NodeFile;
 
-/// How long a node has to answer. One that stands still does not.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a node has to answer. One that stands still does not. A node that asks others waits less long for them.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A cluster, as far as it is seen from this machine at about one moment.
 pub struct View {
@@ -39,6 +39,7 @@ pub struct NodeView {
     /// None if it is not on this machine.
     pub directory: Option<PathBuf>,
     pub state: NodeState,
+    /// Its process on this machine.
     pub pid: Option<u32>,
     /// What the control store says of it.
     pub standing: Standing,
@@ -48,13 +49,13 @@ pub struct NodeView {
 /// Whether a node runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
-    /// It answers.
+    /// It answers; if it is on another machine, then to a node of this one.
     Up,
     /// No process runs it.
     Down,
     /// A process runs it, and does not answer.
     Silent,
-    /// It is not on this machine.
+    /// It is not on this machine, and answers no node of this one.
     Elsewhere,
 }
 
@@ -104,7 +105,8 @@ impl View {
             Ok(stored) => (Some(stored), None),
             Err(failed) => (None, Some(failed.text)),
         };
-        let nodes = nodes(stored.as_ref(), seen);
+        let mut nodes = nodes(stored.as_ref(), seen);
+        ask_others(&mut nodes)?;
         let partitions = partitions(stored.as_ref(), &nodes);
         let mut reports = nodes.iter().filter_map(|node| node.report.as_ref());
         let unprotected = stored.as_ref().map(|stored| stored.unprotected);
@@ -152,6 +154,32 @@ impl View {
         })?;
         Ok((partition, configuration))
     }
+
+    /// Asks a node: by its socket if it is on this machine, else through a node that is.
+    pub fn ask(&self, node: &NodeView, request: AdminRequest) -> Result<AdminAnswer, Failed> {
+        let Some(directory) = &node.directory else { return self.ask_through(node, request) };
+        match ask(directory, &request, PATIENCE).map_err(|error| Failed::of_file(directory, &error))? {
+            Reached::Answered { answer, .. } => Ok(answer),
+            Reached::Down => Err(Failed::failing(format_args!("{} does not run", node.name))),
+            Reached::Silent { .. } => Err(Failed::failing(format_args!("{} does not answer", node.name))),
+        }
+    }
+
+    fn ask_through(&self, node: &NodeView, request: AdminRequest) -> Result<AdminAnswer, Failed> {
+        let here = self.nodes.iter().find(|here| here.directory.is_some() && here.state == NodeState::Up);
+        let (Some(here), Some(number)) = (here, node.number) else {
+            return Err(Failed::failing(format_args!(
+                "{} is on another machine, and no node of this one answers, through which it could be asked: start one, or                  run this there",
+                node.name
+            )));
+        };
+        match self.ask(here, AdminRequest::At { node: number, request: Box::new(request) })? {
+            AdminAnswer::Unreached(why) => {
+                Err(Failed::failing(format_args!("{} was asked through {}: {why}", node.name, here.name)))
+            }
+            answer => Ok(answer),
+        }
+    }
 }
 
 impl PartitionView {
@@ -168,21 +196,6 @@ impl NodeView {
     pub fn replica(&self, partition: u32) -> Option<&ReplicaReport> {
         let report = self.report.as_ref()?;
         report.replicas.iter().find(|replica| replica.partition == partition)
-    }
-
-    /// Asks it, if it is on this machine and answers.
-    pub fn ask(&self, request: &AdminRequest) -> Result<AdminAnswer, Failed> {
-        let Some(directory) = &self.directory else {
-            return Err(Failed::unusable(format_args!(
-                "{} is not on this machine: run this on its own, with its directory",
-                self.name
-            )));
-        };
-        match ask(directory, request, PATIENCE).map_err(|error| Failed::of_file(directory, &error))? {
-            Reached::Answered { answer, .. } => Ok(answer),
-            Reached::Down => Err(Failed::failing(format_args!("{} does not run", self.name))),
-            Reached::Silent { .. } => Err(Failed::failing(format_args!("{} does not answer", self.name))),
-        }
     }
 }
 
@@ -253,6 +266,29 @@ fn nodes(stored: Option<&Stored>, seen: Vec<(&Path, &NodeFile, Reached)>) -> Vec
         nodes.retain(|name, node| is_one(name) || node.state != NodeState::Down);
     }
     nodes.into_values().collect()
+}
+
+/// Has the first node of this machine that answers ask those on other machines.
+fn ask_others(nodes: &mut [NodeView]) -> Result<(), Failed> {
+    if nodes.iter().all(|node| node.directory.is_some()) {
+        return Ok(());
+    }
+    let here =
+        nodes.iter().filter(|node| node.state == NodeState::Up).find_map(|node| node.directory.clone());
+    let Some(here) = here else { return Ok(()) };
+    let reached = ask(&here, &AdminRequest::StatusOfAll, PATIENCE);
+    let Reached::Answered { answer: AdminAnswer::StatusOfAll(reports), .. } =
+        reached.map_err(|error| Failed::of_file(&here, &error))?
+    else {
+        return Ok(());
+    };
+    for report in reports {
+        let is_it = |node: &&mut NodeView| node.directory.is_none() && node.number == Some(report.node);
+        if let Some(node) = nodes.iter_mut().find(is_it) {
+            (node.state, node.report) = (NodeState::Up, Some(Box::new(report)));
+        }
+    }
+    Ok(())
 }
 
 fn partitions(stored: Option<&Stored>, nodes: &[NodeView]) -> Vec<PartitionView> {

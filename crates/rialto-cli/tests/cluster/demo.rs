@@ -85,12 +85,12 @@ impl Demo {
 
     /// A command of a cluster with the demo's directory.
     pub fn command(&self, arguments: &[&str]) -> std::process::Output {
-        let all: Vec<&str> = ["cluster"]
-            .into_iter()
-            .chain(arguments.iter().copied())
-            .chain(["--data", self.directory.name()])
-            .collect();
-        run(&all)
+        command(self.directory.name(), arguments)
+    }
+
+    /// A command of a cluster with the directory of one node, as on a machine that has only that.
+    pub fn command_at(&self, node: &str, arguments: &[&str]) -> std::process::Output {
+        command(self.directory.path().join(node).to_str().unwrap(), arguments)
     }
 
     /// Starts a node by hand.
@@ -175,6 +175,12 @@ fn start(directory: &Directory, options: &[&str]) -> (Child, String) {
 }
 
 /// Sends a signal, such as `KILL`.
+fn command(data: &str, arguments: &[&str]) -> std::process::Output {
+    let all: Vec<&str> =
+        ["cluster"].into_iter().chain(arguments.iter().copied()).chain(["--data", data]).collect();
+    run(&all)
+}
+
 pub fn send(signal: &str, pid: u32) {
     let _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().expect("kill runs");
 }

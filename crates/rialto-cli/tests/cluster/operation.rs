@@ -1,7 +1,7 @@
 //! An operator's commands.
 
-use crate::common::{run, stderr, stdout, text};
-use crate::demo::{Demo, is_installed, partitions, pid, primary, send};
+use crate::common::{json, run, stderr, stdout, succeeds, text};
+use crate::demo::{Demo, is_installed, nodes, partitions, pid, primary, send};
 
 /// Three partitions on three nodes, which talk by TLS.
 const SMALL: [&str; 8] = ["--nodes", "3", "--partitions", "3", "--replicas", "2", "--links", "tls"];
@@ -55,6 +55,23 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
     }
     assert_eq!(&primary(&demo.status(), 0), to);
 
+    // On a machine that has only the third node, all is seen and done through that.
+    let third = third.unwrap();
+    let seen = json(&succeeds(demo.command_at(third, &["status", "--json"])));
+    for found in nodes(&seen) {
+        assert_eq!(found["state"], "up", "{seen}");
+        assert_eq!(found["pid"].is_number(), found["name"] == third, "{seen}");
+    }
+    for partition in partitions(&seen) {
+        assert!(partition["serves"] == true && partition["lag_bytes"].is_number(), "{seen}");
+    }
+    for to in [&from, to] {
+        demo.wait_until_whole();
+        let moved = demo.command_at(third, &["switchover", "--partition", "0", "--to", to]);
+        assert_eq!(moved.status.code(), Some(0), "{}", text(&moved));
+        assert!(text(&moved).contains("moves"), "{}", text(&moved));
+    }
+
     // The only replica in sync is lost, and one that was dropped before comes back: an operator decides.
     let status = demo.wait_until_whole();
     let (lost, stays) = (primary(&status, 0), from);
@@ -71,7 +88,7 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
     assert!(text(&asked).contains("nothing was done") && text(&asked).contains(&lost), "{}", text(&asked));
     let confirmed: Vec<&str> = force.into_iter().chain(["--yes"]).collect();
     for _ in 0..2 {
-        let done = demo.command(&confirmed);
+        let done = demo.command_at(third, &confirmed);
         assert_eq!(done.status.code(), Some(0), "{}", text(&done));
         assert!(text(&done).contains("leads"), "{}", text(&done));
     }

@@ -3,6 +3,7 @@
 use rialto::log::{LogBlocks, LogFileLayout, LogPoint, LogPosition};
 use serde::{Deserialize, Serialize};
 
+use super::admin::RelayMessage;
 use super::backup::BackupMessage;
 use super::transactions::{Cancelled, Serves, SqlWork};
 use super::transfer::{Piece, Pull};
@@ -27,6 +28,8 @@ pub enum Packet {
     Cancel(Cancelled),
     /// About a backup of the cluster.
     Backup(BackupMessage),
+    /// For an operator of another node's machine. What is asked or answered is beside it.
+    Relay(RelayMessage),
 }
 
 /// Bytes that are no packet.

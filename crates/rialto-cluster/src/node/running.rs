@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rialto::{Options, fault_injection};
 
+use super::admin::Relay;
 use super::backup::{BackupStatus, Backups};
 use super::calls::Procedures;
 use super::claim::claim;
@@ -135,6 +136,7 @@ pub(super) struct Parts {
     pub transfers: Arc<Transfers>,
     pub transactions: Arc<Transactions>,
     pub backups: Backups,
+    pub relay: Relay,
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
     /// Replicas that are being closed, each on a thread of its own: a copy may have to end.
     closings: Mutex<BTreeMap<PartitionId, JoinHandle<()>>>,
@@ -184,6 +186,7 @@ impl Node {
             transfers: Arc::new(Transfers::new(sending.clone())),
             transactions,
             backups: Backups::default(),
+            relay: Relay::new(sending.clone()),
             sending,
             replicas: RwLock::default(),
             closings: Mutex::default(),
@@ -258,6 +261,11 @@ impl Node {
     /// How far the backup is that was begun here last.
     pub fn backup_status(&self) -> BackupStatus {
         self.parts.backups.status()
+    }
+
+    /// What operators ask through other nodes.
+    pub(super) fn relay(&self) -> &Relay {
+        &self.parts.relay
     }
 
     /// Why a replica that this node is to have is not there, if so.
@@ -529,6 +537,7 @@ impl Handler for Receiving {
             Packet::Serves(_) => {}
             Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),
             Packet::Backup(message) => parts.backups.received(from, message),
+            Packet::Relay(message) => parts.relay.received(from, message, beside),
         }
     }
 

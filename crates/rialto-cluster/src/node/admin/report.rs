@@ -16,6 +16,15 @@ use crate::protocol::{NodeId, PartitionId};
 pub enum AdminRequest {
     /// What it is and has: [`AdminAnswer::Status`].
     Status,
+    /// What it and all other nodes that answer it are and have: [`AdminAnswer::StatusOfAll`].
+    StatusOfAll,
+    /// Another node is asked. It takes each request but these: those for others, and those about backups.
+    At {
+        /// The other node's number.
+        node: u32,
+        /// The request.
+        request: Box<AdminRequest>,
+    },
     /// The replica of this partition, which leads here, is to lead on another node.
     Switchover {
         /// The partition.
@@ -59,6 +68,10 @@ pub enum AdminRequest {
 pub enum AdminAnswer {
     /// What it is and has.
     Status(Box<NodeReport>),
+    /// What it and the other nodes are and have that have answered it within a second.
+    StatusOfAll(Vec<NodeReport>),
+    /// The node that was to be asked does not answer this one, for this reason.
+    Unreached(String),
     /// How far the backup is that was begun here last.
     Backup(BackupStatus),
     /// Whether it knows of it.
