@@ -57,6 +57,7 @@ fn a_primary_moves_when_an_operator_says_so_and_a_command_is_run_again() {
 
     // On a machine that has only the third node, all is seen and done through that.
     let third = third.unwrap();
+    demo.wait_until_whole();
     let seen = json(&succeeds(demo.command_at(third, &["status", "--json"])));
     for found in nodes(&seen) {
         assert_eq!(found["state"], "up", "{seen}");
