@@ -1,6 +1,6 @@
 //! `rialto cluster switchover`: a planned change of a partition's primary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use clap::Args;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest};
 
 use super::failed::Failed;
-use super::view::{NodeState, View};
+use super::view::{NodeState, NodeView, View};
 use crate::output::{print, tell};
 
 /// How long it waits for the change.
@@ -35,48 +35,55 @@ pub fn run(args: &SwitchoverArgs) -> Result<ExitCode, Failed> {
     let view = View::of(&args.data)?;
     let to = view.node(&args.to)?;
     let (_, found) = view.partition(args.partition)?;
-    let Some(number) = to.number else {
-        return Err(Failed::failing(format_args!("nothing that answers knows the number of {}", to.name)));
-    };
-    if found.primary == number {
+    if to.number == Some(found.primary) {
         let text = format!("partition {}: the primary is on {} already", args.partition, to.name);
         return Ok(print(text, ExitCode::SUCCESS));
     }
+    tell(format_args!(
+        "partition {}: the primary moves from {} to {}. Transactions wait meanwhile; nothing is lost",
+        args.partition,
+        view.name(found.primary),
+        to.name
+    ));
+    let epoch = change(&view, args.partition, to, &args.data)?;
+    let text = format!("partition {}: the primary is on {}, epoch {epoch}", args.partition, args.to);
+    Ok(print(text, ExitCode::SUCCESS))
+}
+
+/// Has another replica lead, and waits until it serves. Gives its epoch.
+pub fn change(view: &View, partition: u32, to: &NodeView, data: &Path) -> Result<u64, Failed> {
+    let (_, found) = view.partition(partition)?;
+    let Some(number) = to.number else {
+        return Err(Failed::failing(format_args!("nothing that answers knows the number of {}", to.name)));
+    };
     if !found.in_sync.contains(&number) {
         return Err(Failed::unusable(format_args!(
-            "{}'s replica of partition {} is not in sync; in sync are those of {}",
+            "{}'s replica of partition {partition} is not in sync; in sync are those of {}",
             to.name,
-            args.partition,
             view.names(&found.in_sync).join(", ")
         )));
     }
     let from = view.name(found.primary);
-    tell(format_args!(
-        "partition {}: the primary moves from {from} to {}. Transactions wait meanwhile; nothing is lost",
-        args.partition, to.name
-    ));
     let Some(primary) = view.numbered(found.primary) else {
         return Err(Failed::failing(format_args!("nothing that answers knows {from}")));
     };
-    let request = AdminRequest::Switchover { partition: args.partition, to: number };
-    if let AdminAnswer::Refused(why) = view.ask(primary, request)? {
+    if let AdminAnswer::Refused(why) =
+        view.ask(primary, AdminRequest::Switchover { partition, to: number })?
+    {
         return Err(Failed::failing(format_args!("{from} refuses: {why}")));
     }
     let began = Instant::now();
     loop {
-        let view = View::of(&args.data)?;
-        let (partition, found) = view.partition(args.partition)?;
-        let is_elsewhere = view.node(&args.to)?.state == NodeState::Elsewhere;
-        if found.primary == number && (is_elsewhere || partition.serves == Some(number)) {
-            let text =
-                format!("partition {}: the primary is on {}, epoch {}", args.partition, args.to, found.epoch);
-            return Ok(print(text, ExitCode::SUCCESS));
+        let view = View::of(data)?;
+        let (seen, found) = view.partition(partition)?;
+        let is_elsewhere = view.node(&to.name)?.state == NodeState::Elsewhere;
+        if found.primary == number && (is_elsewhere || seen.serves == Some(number)) {
+            return Ok(found.epoch);
         }
         if began.elapsed() > PATIENCE {
             return Err(Failed::failing(format_args!(
-                "the primary of partition {} is not on {} after {} s; it is on {}. See rialto cluster status",
-                args.partition,
-                args.to,
+                "the primary of partition {partition} is not on {} after {} s; it is on {}. See rialto cluster status",
+                to.name,
                 PATIENCE.as_secs(),
                 view.name(found.primary)
             )));

@@ -46,6 +46,7 @@ pub use facts::{
 };
 pub use members::{
     FailedMove, Move, Moves, NoRoom, Placement, Purpose, Round, RoundError, balance_round, drain_round,
+    next_primary,
 };
 pub use replica::{
     Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions,

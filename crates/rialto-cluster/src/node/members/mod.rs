@@ -7,6 +7,7 @@
 //! - [`Move`], [`Moves`] (`moves`): what the control store has of them.
 //! - [`Placement`]: what all partitions have where, and where a replica is to go: to the least loaded node that has none.
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
+//! - [`next_primary`] (`primaries`): which primary is to change so that nodes lead about as many partitions.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
 //! - `unheard`: since when replicas are not heard.
 //! - `given_up`: the directory of a replica that its node has no more.
@@ -28,6 +29,7 @@ mod given_up;
 mod keeper;
 mod moves;
 mod placement;
+mod primaries;
 mod round;
 mod unheard;
 
@@ -35,4 +37,5 @@ pub use given_up::{give_up, is_left};
 pub use keeper::Keeper;
 pub use moves::{FailedMove, Move, Moves, Purpose};
 pub use placement::{NoRoom, Placement};
+pub use primaries::next_primary;
 pub use round::{Round, RoundError, balance_round, drain_round};

@@ -208,14 +208,14 @@ impl Placement {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::control::MemoryStore;
     use crate::protocol::replication::Member;
     use crate::protocol::{Epoch, Life};
 
     /// Nodes from 0 on, and partitions with these nodes, the primary first.
-    fn placement(nodes: u32, partitions: &[&[u32]]) -> Placement {
+    pub fn placement(nodes: u32, partitions: &[&[u32]]) -> Placement {
         let node = |node| NodeFacts {
             node,
             name: format!("n{node}"),
