@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use crate::common::{number, run, stdout, succeeds, text};
-use crate::demo::{Demo, is_installed, node, nodes, partitions, pid, send};
+use crate::demo::{Demo, is_installed, node, nodes, partitions, pid, primary, send};
 
 /// Three partitions on three nodes, which talk by TLS.
 const SMALL: [&str; 8] = ["--nodes", "3", "--partitions", "3", "--replicas", "2", "--links", "tls"];
@@ -113,6 +113,25 @@ fn nodes_join_are_drained_leave_and_are_replaced() {
     transfers(&demo, &sql);
     let words = stdout(&demo.command(&["status"]));
     assert!(words.contains("node4: up"), "{words}");
+
+    // Two replicas on each node, so that each can lead one partition, and one node leads two.
+    let balanced = demo.command(&["balance"]);
+    assert!(balanced.status.success(), "{}", text(&balanced));
+    let status = demo.wait_until_whole();
+    let members = partitions(&status)[0]["in_sync"].as_array().unwrap();
+    let from = primary(&status, 0);
+    let to = members.iter().map(|name| name.as_str().unwrap()).find(|name| *name != from).unwrap();
+    let moved = demo.command(&["switchover", "--partition", "0", "--to", to]);
+    assert!(moved.status.success(), "{}", text(&moved));
+    // A primary may change by itself where a node stands still for long.
+    demo.wait("each leads one", |_| {
+        let balanced = demo.command(&["balance", "--primaries-only"]);
+        assert!(!text(&balanced).contains("replicas are balanced"), "{}", text(&balanced));
+        let status = demo.status();
+        let mut leads: Vec<String> = (0..3).map(|partition| primary(&status, partition)).collect();
+        leads.sort();
+        leads == ["node0", "node3", "node4"]
+    });
 
     // All of it ends with the demo, which goes on with the nodes that there are.
     send("TERM", demo.pid());
