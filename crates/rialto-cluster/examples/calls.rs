@@ -97,6 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             database: Options { memory_bytes: 64 << 20, ..Options::default() },
             replication: ReplicationOptions::default(),
             repair_after: None,
+            copy_bytes_per_second: None,
             move_patience: std::time::Duration::from_secs(300),
             security: Security::PlainOnLoopback,
             make: Arc::new(make),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,6 +55,10 @@ pub struct NodeArgs {
     /// 0: never
     #[arg(long, value_name = "S", default_value_t = 300)]
     repair_after_seconds: u64,
+    /// The bytes a second that this node sends of copies of its partitions to other nodes, all of them together; 0: no
+    /// bound
+    #[arg(long, value_name = "N", default_value_t = 128 << 20, value_parser = copy_pace)]
+    copy_bytes_per_second: u64,
     /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
     /// them with commas
     #[arg(long, value_name = "LEVEL|FILTER", default_value = QUIET)]
@@ -115,6 +120,15 @@ pub fn run(args: &NodeArgs) -> Result<ExitCode, Failed> {
     drop(log);
     drop(lock);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A pace of copies. At a slower one than this a receiver would take the pause between two pieces for the end.
+fn copy_pace(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 4 << 20;
+    match text.parse() {
+        Ok(bytes) if bytes == 0 || bytes >= LEAST => Ok(bytes),
+        _ => Err(format!("expected 0, or a number of bytes from {LEAST} on")),
+    }
 }
 
 /// Connects to the control store, and waits until it answers; none if the process is to end.
@@ -203,6 +217,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         database: shares.options(),
         replication: ReplicationOptions::default(),
         repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
+        copy_bytes_per_second: NonZeroU64::new(args.copy_bytes_per_second),
         move_patience: MOVE_PATIENCE,
         security: file.security(&args.data).map_err(Opening::Failed)?,
         make: Arc::new(make_table),

@@ -8,7 +8,8 @@
 //! - `transactions`: transactions over partitions: the state machines of
 //!   [`transactions`](crate::protocol::transactions) over kernels' databases and SQL's branches.
 //! - `calls`: procedures, and calls of them over partitions.
-//! - `packet`, `sending`: what nodes send to each other, and how. `transfer`: copies of partitions and load files.
+//! - `packet`, `sending`: what nodes send to each other, and how. `transfer`, `pace`: copies of partitions and load files, and
+//!   how fast they go.
 //! - `members`: replicas that go from one node to another, and the repair of those that are lost.
 //! - `backup`: a backup of all partitions at one moment, and the databases of a new cluster made of it.
 //! - `admin`: what an operator on the same machine asks a node for.
@@ -26,6 +27,7 @@ mod claim;
 mod clock;
 mod facts;
 mod members;
+mod pace;
 mod packet;
 mod random;
 mod replica;

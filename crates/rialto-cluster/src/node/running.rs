@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +18,7 @@ use super::calls::Procedures;
 use super::claim::claim;
 use super::facts::{ClusterFacts, FactsError, NodeFacts, Standing};
 use super::members::{Keeper, Placement, give_up, is_left};
+use super::pace::Pace;
 use super::packet::Packet;
 use super::replica::{
     HostedReplica, NewPartition, ReplicaOptions, read_configuration, read_configurations, replica_directory,
@@ -55,6 +57,9 @@ pub struct NodeOptions {
     /// After so long a move whose new replica gets no further is taken back; after a fifth of it, one whose new replica is not
     /// heard.
     pub move_patience: Duration,
+    /// The bytes that this node sends each second of the copies that replicas on other nodes take, all of them together. None:
+    /// no bound. A checkpoint of a partition waits while it is copied, so a slow copy needs room in the log.
+    pub copy_bytes_per_second: Option<NonZeroU64>,
     /// How connections to other nodes are protected.
     pub security: Security,
     /// Makes what each new partition has from the beginning.
@@ -178,12 +183,13 @@ impl Node {
             sending.clone(),
             options.procedures.clone(),
         )?;
+        let pace = Pace::new(options.copy_bytes_per_second);
         let parts = Arc::new(Parts {
             me,
             facts,
             options,
             store,
-            transfers: Arc::new(Transfers::new(sending.clone())),
+            transfers: Arc::new(Transfers::new(sending.clone(), pace)),
             transactions,
             backups: Backups::default(),
             relay: Relay::new(sending.clone()),

@@ -2,7 +2,8 @@
 //!
 //! The receiver pulls: it asks for each piece, a few ahead. So a transfer never has more than these in the queues between the
 //! nodes, and goes as fast as the receiver writes. The sender gives up once nothing was pulled for [`PATIENCE`], the
-//! receiver once nothing has come for as long, or the connection ended.
+//! receiver once nothing has come for as long, or the connection ended. Copies and load files go no faster than the node's
+//! [`Pace`], all of them together; backups go as fast as they can, since commits may wait for them.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::pace::Pace;
 use super::packet::Packet;
 use super::random::random_number;
 use super::sending::Sending;
@@ -25,6 +27,8 @@ use crate::protocol::{NodeId, PartitionId};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The bytes of a piece, but for the last one.
 const PIECE_BYTES: usize = 512 << 10;
+/// How often a transfer that waits looks whether the node ends.
+const LOOK_FOR_THE_END: Duration = Duration::from_millis(50);
 /// How many pieces are asked for ahead.
 const AHEAD: u64 = 4;
 
@@ -104,6 +108,8 @@ pub struct Transfers {
     incoming: Mutex<HashMap<u64, Incoming>>,
     /// Those that it sends, by the other node and its number. What is pulled is told here.
     outgoing: Mutex<HashMap<(NodeId, u64), Sender<u64>>>,
+    /// That of the copies that it sends.
+    pace: Pace,
 }
 
 struct Incoming {
@@ -114,11 +120,11 @@ struct Incoming {
 
 impl Transfers {
     /// No transfers.
-    pub fn new(sending: Arc<Sending>) -> Transfers {
+    pub fn new(sending: Arc<Sending>, pace: Pace) -> Transfers {
         // Another process's numbers do not come again, so that its late pieces are not taken for this one's.
         let last = AtomicU64::new(random_number() >> 16);
         let is_closed = AtomicBool::new(false);
-        Transfers { sending, last, is_closed, incoming: Mutex::default(), outgoing: Mutex::default() }
+        Transfers { sending, last, is_closed, incoming: Mutex::default(), outgoing: Mutex::default(), pace }
     }
 
     /// Sends a packet, and waits for room.
@@ -192,6 +198,7 @@ impl Transfers {
         let mut pushing = Pushing {
             transfers: self.clone(),
             to: by,
+            source: pull.source,
             transfer: pull.transfer,
             receiver,
             buffer: Vec::new(),
@@ -308,6 +315,7 @@ impl Drop for Pulling {
 pub struct Pushing {
     transfers: Arc<Transfers>,
     to: NodeId,
+    source: Source,
     transfer: u64,
     receiver: Receiver<u64>,
     buffer: Vec<u8>,
@@ -326,11 +334,30 @@ impl Pushing {
                 .map_err(|_| io::Error::other(format!("{} does not take the transfer any more", self.to)))?;
             self.allowed = self.allowed.max(wanted + 1);
         }
+        self.wait_for_its_time()?;
         let piece = Packet::Piece(Piece { transfer: self.transfer, piece: self.next, rest });
         let sent = self.transfers.send(self.to, Class::Work, &piece, &[&self.buffer]);
         sent.map_err(|error| io::Error::other(error.to_string()))?;
         self.next += 1;
         self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Pushing {
+    /// Waits until the node's pace lets the piece in the buffer go.
+    fn wait_for_its_time(&self) -> io::Result<()> {
+        if matches!(self.source, Source::Backup { .. }) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let waits = self.transfers.pace.take(self.buffer.len(), began);
+        while let Some(left) = waits.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            if self.transfers.is_closed.load(Ordering::SeqCst) {
+                return Err(io::Error::other("this node ends"));
+            }
+            std::thread::sleep(left.min(LOOK_FOR_THE_END));
+        }
         Ok(())
     }
 }

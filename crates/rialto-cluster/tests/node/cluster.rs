@@ -1,6 +1,7 @@
 //! [`Cluster`]: some nodes in this process.
 
 use std::net::TcpListener;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,6 +57,7 @@ pub struct Cluster {
     pub replication: ReplicationOptions,
     /// That of the nodes that are started from now on.
     pub repair_after: Option<Duration>,
+    pub copy_bytes_per_second: Option<NonZeroU64>,
     /// The same.
     pub move_patience: Duration,
     directory: Directory,
@@ -135,6 +137,7 @@ impl Cluster {
             nodes,
             replication,
             repair_after: None,
+            copy_bytes_per_second: None,
             move_patience: Duration::from_secs(120),
             directory,
             listeners,
@@ -154,6 +157,7 @@ impl Cluster {
             database: small(),
             replication: self.replication,
             repair_after: self.repair_after,
+            copy_bytes_per_second: self.copy_bytes_per_second,
             move_patience: self.move_patience,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),

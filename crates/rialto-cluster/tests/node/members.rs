@@ -288,6 +288,33 @@ fn a_repair_ends_when_the_replica_is_back() {
 }
 
 #[test]
+fn a_copy_goes_no_faster_than_its_pace() {
+    const PIECE: u64 = 512 << 10;
+    let mut cluster = Cluster::calm("pace", 1, 1, 1);
+    cluster.in_sync(0, 1);
+    {
+        let replica = cluster.replica(0, 0);
+        let lead = replica.admit().unwrap();
+        let db = lead.database();
+        let table = db.table("numbers").unwrap();
+        let mut rows = db.begin();
+        (0..40_000).for_each(|row| rows.insert(&table, &[rialto::row::Value::Int8(row)]).unwrap());
+        rows.commit().unwrap();
+    }
+    cluster.stop(0);
+    cluster.copy_bytes_per_second = std::num::NonZeroU64::new(PIECE);
+    cluster.start(0);
+    cluster.in_sync(0, 1);
+    let new = cluster.join();
+    let began = std::time::Instant::now();
+    let moved = Move::new(None, Some(new as u32));
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(moved)).unwrap());
+    cluster.in_sync(0, 2);
+    // The copy has more than one piece; the second one waits for a second.
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[test]
 fn replicas_on_a_node_that_has_left_are_made_again_elsewhere() {
     let mut cluster = Cluster::new("left-behind", 4, 2, 2);
     ready(&cluster, 2, 2);
