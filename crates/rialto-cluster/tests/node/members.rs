@@ -297,7 +297,7 @@ fn a_copy_goes_no_faster_than_its_pace() {
         let lead = replica.admit().unwrap();
         let db = lead.database();
         let table = db.table("numbers").unwrap();
-        let mut rows = db.begin();
+        let mut rows = db.begin().unwrap();
         (0..40_000).for_each(|row| rows.insert(&table, &[rialto::row::Value::Int8(row)]).unwrap());
         rows.commit().unwrap();
     }
