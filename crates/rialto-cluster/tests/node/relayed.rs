@@ -70,7 +70,7 @@ fn a_node_of_another_machine_is_asked_through_one_of_this_machine() {
         answer => panic!("{answer:?}"),
     };
     assert!(unreached(2).contains("has not answered within"), "{}", unreached(2));
-    assert!(unreached(7).contains("no connection"), "{}", unreached(7));
+    assert!(unreached(7).contains("no member"), "{}", unreached(7));
 
     // What the other node is to do.
     let changes = here.ask_at(1, AdminRequest::Switchover { partition: 1, to: 2 });

@@ -47,8 +47,8 @@ pub enum RelayMessage {
 /// Why another node has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unanswered {
-    /// There is no connection with it.
-    NotConnected,
+    /// It could not be asked.
+    NotSent(SendError),
     /// Nothing has come in time.
     Silent,
     /// Its answer is of another version, or too long.
@@ -58,7 +58,7 @@ pub(super) enum Unanswered {
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unanswered::NotConnected => f.write_str("there is no connection with it"),
+            Unanswered::NotSent(error) => error.fmt(f),
             Unanswered::Silent => write!(f, "it has not answered within {} s", PATIENCE.as_secs()),
             Unanswered::Odd(why) => write!(f, "its answer makes no sense here: {why}"),
         }
@@ -116,7 +116,7 @@ impl Relay {
     /// Sends a request to another node. If the queue to it is full, it waits until that time for room.
     ///
     /// # Errors
-    /// [`Unanswered::NotConnected`], and [`Unanswered::Silent`] if there is no room.
+    /// [`Unanswered::NotSent`].
     pub(super) fn send(
         &self,
         to: NodeId,
@@ -128,11 +128,8 @@ impl Relay {
         self.waiting.lock().insert(number, Waiting { of: to, pieces });
         let pending = Pending { relay: self, number, pieces: receiver };
         let bytes = serde_json::to_vec(request).expect("a request is JSON");
-        match self.send_packet(to, RelayMessage::Asks { number }, &bytes, until) {
-            Ok(()) => Ok(pending),
-            Err(SendError::NotConnected) => Err(Unanswered::NotConnected),
-            Err(_) => Err(Unanswered::Silent),
-        }
+        let sent = self.send_packet(to, RelayMessage::Asks { number }, &bytes, until);
+        sent.map(|()| pending).map_err(Unanswered::NotSent)
     }
 
     /// Something has come from another node. It never blocks.
