@@ -27,6 +27,8 @@ struct Tally {
     steps: u64,
     answers: u64,
     promotions: u64,
+    /// How often the age of a replica's tables was known.
+    ages: u64,
     restored: u64,
     forced: u64,
     /// The most transactions at level 1 that one failover has lost.
@@ -205,6 +207,7 @@ fn run(seed: u64, tally: &mut Tally) {
     tally.steps += world.steps;
     tally.answers += world.answers;
     tally.promotions += world.promotions;
+    tally.ages += world.ages;
     tally.restored += u64::from(world.was_restored);
     tally.forced += world.forced;
     tally.lost_at_level_1 = tally.lost_at_level_1.max(world.oracle.lost_at_level_1);
@@ -270,4 +273,5 @@ fn one_primary_and_nothing_that_was_answered_is_lost() {
         run(seed, &mut tally);
     });
     println!("RIALTO_SEED={first}: {seeds} runs, {tally:?}");
+    assert!(tally.ages > 0 || tally.answers == 0, "no replica has known the age of its tables");
 }

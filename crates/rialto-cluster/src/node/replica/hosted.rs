@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use rialto::{Database, Lsn, Options};
 
 use super::database::{Kernel, NewPartition};
 use super::driver::{self, Input};
+use super::reads::Reads;
 use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
@@ -154,6 +155,10 @@ pub(super) struct Shared {
     pub queued: AtomicUsize,
     /// Told after each step that may have changed what is answered.
     pub changed: Condvar,
+    /// The transactions that read while it follows.
+    pub reads: Arc<Reads>,
+    /// How many of them were told to end, since the redo had waited for them.
+    pub reads_ended: AtomicU64,
 }
 
 pub(super) struct State {
@@ -187,7 +192,7 @@ impl State {
 
 /// A replica of a partition on this node.
 pub struct HostedReplica {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     inputs: Sender<Input>,
     driver: Mutex<Option<JoinHandle<()>>>,
 }
@@ -221,6 +226,8 @@ impl HostedReplica {
             copied: Mutex::default(),
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
+            reads: Arc::default(),
+            reads_ended: AtomicU64::new(0),
         });
         let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
         Ok(HostedReplica { shared, inputs, driver: Mutex::new(Some(driver)) })
@@ -391,7 +398,7 @@ impl HostedReplica {
         }
     }
 
-    fn tell(&self, input: Input) {
+    pub(super) fn tell(&self, input: Input) {
         // After the end nothing is to be told.
         let _ = self.inputs.send(input);
     }
