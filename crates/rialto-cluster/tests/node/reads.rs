@@ -154,7 +154,6 @@ fn what_a_session_has_written_is_read_behind_its_position() {
         run(reader, "SET rialto.read_staleness = '1h'");
     }
     (1..3).for_each(|node| readable(&cluster, node));
-    let mut position = String::new();
     for id in 1..=40 {
         match id % 2 {
             0 => drop(run(&mut writer, &format!("INSERT INTO own VALUES ({id})"))),
@@ -164,7 +163,7 @@ fn what_a_session_has_written_is_read_behind_its_position() {
                 run(&mut writer, "COMMIT");
             }
         }
-        position = run(&mut writer, "SHOW rialto.commit_position")[0][0].clone();
+        let position = run(&mut writer, "SHOW rialto.commit_position")[0][0].clone();
         // What only reads leaves it as it is.
         run(&mut writer, "SELECT count(*) FROM own");
         for reader in &mut readers {

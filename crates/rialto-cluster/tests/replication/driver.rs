@@ -51,7 +51,8 @@ impl World {
         let this = &mut self.nodes[node];
         let Some(replica) = &this.replica else { return };
         if this.kernel == Kernel::Leads && !this.log_stopped {
-            let writes = kind != 0 && (level != 2 || replica.admits_level_2());
+            let is_admitted = !self.admits_strictly || replica.serves(this.now(self.time));
+            let writes = kind != 0 && (level != 2 || replica.admits_level_2()) && is_admitted;
             if writes {
                 this.log.write(unique);
             }

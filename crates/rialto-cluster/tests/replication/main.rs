@@ -157,6 +157,16 @@ fn fault(world: &mut World) {
             };
             world.tell_replica(leading.unwrap_or(0), event);
         }
+        34 if nodes > 2 => {
+            // One takes over that the others do not hear, and the others hear the last primary, and not the store.
+            let Some(leading) = leading else { return };
+            let other = draw.below(nodes) as usize;
+            cut_off(world, other);
+            for node in (0..nodes as usize).filter(|node| *node != other || other == leading) {
+                world.nodes[node].cut_off_store = true;
+            }
+            world.run_until(world.time + 3 * PROMISE);
+        }
         32 | 33 => (0..nodes as usize).for_each(|node| world.give_up(node)),
         _ => {
             world.end_link_faults();

@@ -143,6 +143,8 @@ pub struct World {
     pub tells: Tells,
     /// What each message takes at least.
     pub latency: u64,
+    /// Whether nothing runs at a primary that does not serve. Else what was admitted before may run there.
+    pub admits_strictly: bool,
     pub effects: Vec<Effect>,
     pub steps: u64,
     /// How often each thing came about.
@@ -199,7 +201,7 @@ impl World {
                 false => Unprotected::WhenOnDisk,
             },
         };
-        let slow = random.chance(1, 2);
+        let (slow, admits_strictly) = (random.chance(1, 2), random.chance(1, 2));
         let nodes = members
             .iter()
             .map(|member| Node {
@@ -253,6 +255,7 @@ impl World {
             options,
             tells: Tells::Some,
             latency: 0,
+            admits_strictly,
             effects: Vec::new(),
             steps: 0,
             answers: 0,

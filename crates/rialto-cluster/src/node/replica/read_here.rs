@@ -62,9 +62,12 @@ impl HostedReplica {
                     return Ok(permit);
                 }
                 Begun::Closed => return Err(NotHere::Closed),
-                Begun::TooOld if Instant::now() >= until => return Err(NotHere::TooOld),
                 Begun::TooOld => {
+                    // If this transaction does not wait, the next one finds the answer.
                     self.tell(Input::AskEnd);
+                    if Instant::now() >= until {
+                        return Err(NotHere::TooOld);
+                    }
                     self.shared.reads.wait(ASK_AGAIN);
                 }
             }
