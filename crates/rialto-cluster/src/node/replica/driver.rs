@@ -451,8 +451,7 @@ impl Driver {
             self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
-        let ended = self.shared.reads.give_way(self.replication.redo_waits_max);
-        self.shared.reads_ended.fetch_add(ended as u64, Ordering::Relaxed);
+        self.shared.reads.give_way(self.replication.redo_waits_max);
         self.look_at_opening()?;
         self.step(Event::Tick, &[])?;
         self.forget_trouble();

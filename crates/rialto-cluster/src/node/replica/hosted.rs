@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -157,8 +157,6 @@ pub(super) struct Shared {
     pub changed: Condvar,
     /// The transactions that read while it follows.
     pub reads: Arc<Reads>,
-    /// How many of them were told to end, since the redo had waited for them.
-    pub reads_ended: AtomicU64,
 }
 
 pub(super) struct State {
@@ -227,7 +225,6 @@ impl HostedReplica {
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
             reads: Arc::default(),
-            reads_ended: AtomicU64::new(0),
         });
         let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
         Ok(HostedReplica { shared, inputs, driver: Mutex::new(Some(driver)) })

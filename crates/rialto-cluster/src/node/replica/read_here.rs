@@ -88,6 +88,6 @@ impl HostedReplica {
 
     /// How many transactions that read here were told to end, since the redo had waited for them.
     pub fn reads_ended(&self) -> u64 {
-        self.shared.reads_ended.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.reads.ended()
     }
 }

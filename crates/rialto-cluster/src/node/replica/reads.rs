@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -32,6 +33,8 @@ pub struct Reads {
     state: Mutex<State>,
     /// Told when the tables' age may be another one.
     changed: Condvar,
+    /// How many transactions were told to end, since the redo had waited for them.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -194,28 +197,34 @@ impl Reads {
         self.changed.notify_all();
     }
 
-    /// Ends transactions for which the redo has waited for this long. Gives how many.
-    pub fn give_way(&self, patience: Duration) -> usize {
+    /// Ends transactions for which the redo has waited for this long.
+    pub fn give_way(&self, patience: Duration) {
         let mut state = self.state.lock();
-        let Some(open) = &mut state.open else { return 0 };
+        let Some(open) = &mut state.open else { return };
         let reached = (open.follower.redone(), open.follower.steps());
         let owes = reached.0 < open.allowed.min(open.follower.received());
         if !owes || open.readers.is_empty() {
             open.stands = None;
-            return 0;
+            return;
         }
         let now = Instant::now();
         let stands = open.stands.filter(|stands| stands.reached == reached);
         let Standing { since, .. } = *open.stands.insert(stands.unwrap_or(Standing { reached, since: now }));
         if now.duration_since(since) < patience || fault_injection::is_on("reads-hold-up-the-redo") {
-            return 0;
+            return;
         }
         open.stands = Some(Standing { reached, since: now });
         let older = open.readers.values().filter(|reader| reader.began <= since && !reader.end.is_told());
         let ends: Vec<_> = older.map(|reader| reader.end.clone()).collect();
         drop(state);
+        // Counted first: what they hold is there for others as soon as they are told.
+        self.ended.fetch_add(ends.len() as u64, Ordering::Relaxed);
         ends.iter().for_each(|end| end.tell());
-        ends.len()
+    }
+
+    /// How many transactions were told to end, since the redo had waited for them.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Begins a transaction, if the tables are as young as it wants.
