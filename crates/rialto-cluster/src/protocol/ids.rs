@@ -33,7 +33,7 @@ pub struct Life(pub u64);
 
 /// A moment on a node's clock: the time since some beginning, the same for all processes of one boot. The clock runs through
 /// suspension. Moments of two nodes are not compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(pub Duration);
 
 impl Moment {

@@ -77,6 +77,12 @@ impl Cluster {
         Cluster::calm_with(name, nodes, (partitions, replicas), Unprotected::WhenOnDisk)
     }
 
+    /// A calm one, in which the redo waits for this long for transactions that read at a replica.
+    pub fn calm_and_yielding(name: &str, nodes: u32, redo_waits_max: Duration) -> Cluster {
+        let replication = ReplicationOptions { redo_waits_max, ..calm() };
+        Cluster::made(name, (nodes, 1, nodes), Unprotected::WhenOnDisk, None, replication)
+    }
+
     /// A calm one, with an operator's choice for unprotected partitions.
     pub fn calm_with(
         name: &str,
@@ -303,6 +309,7 @@ fn calm() -> ReplicationOptions {
         silent_after: Duration::from_secs(5),
         lag_max: Duration::from_secs(30),
         opening_patience: Duration::from_secs(60),
+        redo_waits_max: Duration::from_secs(600),
         ..quick()
     }
 }

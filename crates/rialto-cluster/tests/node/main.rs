@@ -4,6 +4,7 @@ mod backups;
 mod calls;
 mod cluster;
 mod members;
+mod reads;
 mod relayed;
 mod replication;
 mod sql;

@@ -7,7 +7,7 @@ use rialto_cluster::protocol::replication::{
 use rialto_cluster::protocol::{Epoch, Life};
 
 use crate::log::ModelLog;
-use crate::node::{Appends, Database, Kernel, Openings, Redoes, Running, Swaps};
+use crate::node::{Appends, Database, Kernel, Node, Openings, Redoes, Running, Swaps};
 use crate::world::{Arrival, HEARTBEAT, PARTITION, PROMISE, Swap, Tells, World, seen};
 
 impl World {
@@ -51,7 +51,8 @@ impl World {
         let this = &mut self.nodes[node];
         let Some(replica) = &this.replica else { return };
         if this.kernel == Kernel::Leads && !this.log_stopped {
-            let writes = kind != 0 && (level != 2 || replica.admits_level_2());
+            let is_admitted = !self.admits_strictly || replica.serves(this.now(self.time));
+            let writes = kind != 0 && (level != 2 || replica.admits_level_2()) && is_admitted;
             if writes {
                 this.log.write(unique);
             }
@@ -88,6 +89,7 @@ impl World {
             }
             false
         });
+        self.oracle.note(self.time);
     }
 
     pub fn step(&mut self, node: usize, event: Event, blocks: &[u64]) {
@@ -177,6 +179,12 @@ impl World {
                 this.bound = place.0 as usize;
                 self.redo(node);
             }
+            Effect::EndKnown { asked_at, end } => {
+                let this = &mut self.nodes[node];
+                let asked = this.time_of(asked_at);
+                this.ends.push((asked, end.position.0 as usize));
+                self.redo(node);
+            }
             Effect::SyncDisk => {
                 let delay = 1 + self.random.below(if self.nodes[node].disk < 10 { 300 } else { 30 });
                 self.put(delay, node, Arrival::Synced { process });
@@ -207,6 +215,7 @@ impl World {
                 let this = &mut self.nodes[node];
                 (this.kernel, this.database) = (Kernel::Follows, Database::Closed);
                 this.running.clear();
+                this.ends.clear();
                 let delay = 1 + self.random.below(PROMISE / 10);
                 self.put(delay, node, Arrival::Opened { process });
             }
@@ -220,6 +229,7 @@ impl World {
                 let this = &mut self.nodes[node];
                 assert!(this.kernel == Kernel::Follows, "node {node} starts over while it leads");
                 (this.database, this.is_half) = (Database::Closed, true);
+                this.ends.clear();
                 this.log.cut(self.random.below(this.log.len() as u64 + 1) as usize);
                 let delay = 1 + self.random.below(PROMISE);
                 self.put(delay, node, Arrival::StartedOver { process, from: primary.0 as usize });
@@ -313,6 +323,19 @@ impl World {
         if this.kernel == Kernel::Follows && this.redoes == Redoes::Usual {
             this.log.redone = this.log.redone.max(this.bound.min(this.log.len()));
         }
+        let Node { id, log, ends, kernel, .. } = this;
+        if *kernel != Kernel::Follows {
+            return ends.clear();
+        }
+        let before = ends.len();
+        ends.retain(|(asked, end)| {
+            let is_redone = log.redone >= *end;
+            if is_redone {
+                self.oracle.is_as_old_as(*id, log, *asked);
+            }
+            !is_redone
+        });
+        self.ages += (before - ends.len()) as u64;
     }
 
     fn send(&mut self, from: usize, envelope: Envelope, blocks: Vec<u64>) {

@@ -27,6 +27,8 @@ struct Tally {
     steps: u64,
     answers: u64,
     promotions: u64,
+    /// How often the age of a replica's tables was known.
+    ages: u64,
     restored: u64,
     forced: u64,
     /// The most transactions at level 1 that one failover has lost.
@@ -155,6 +157,16 @@ fn fault(world: &mut World) {
             };
             world.tell_replica(leading.unwrap_or(0), event);
         }
+        34 if nodes > 2 => {
+            // One takes over that the others do not hear, and the others hear the last primary, and not the store.
+            let Some(leading) = leading else { return };
+            let other = draw.below(nodes) as usize;
+            cut_off(world, other);
+            for node in (0..nodes as usize).filter(|node| *node != other || other == leading) {
+                world.nodes[node].cut_off_store = true;
+            }
+            world.run_until(world.time + 3 * PROMISE);
+        }
         32 | 33 => (0..nodes as usize).for_each(|node| world.give_up(node)),
         _ => {
             world.end_link_faults();
@@ -205,6 +217,7 @@ fn run(seed: u64, tally: &mut Tally) {
     tally.steps += world.steps;
     tally.answers += world.answers;
     tally.promotions += world.promotions;
+    tally.ages += world.ages;
     tally.restored += u64::from(world.was_restored);
     tally.forced += world.forced;
     tally.lost_at_level_1 = tally.lost_at_level_1.max(world.oracle.lost_at_level_1);
@@ -270,4 +283,5 @@ fn one_primary_and_nothing_that_was_answered_is_lost() {
         run(seed, &mut tally);
     });
     println!("RIALTO_SEED={first}: {seeds} runs, {tally:?}");
+    assert!(tally.ages > 0 || tally.answers == 0, "no replica has known the age of its tables");
 }

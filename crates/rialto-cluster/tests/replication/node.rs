@@ -107,6 +107,8 @@ pub struct Node {
     /// The log before this is not there any more to be shipped.
     pub trimmed: usize,
     pub running: Vec<Running>,
+    /// Where the primary's log ended when it was asked at which time. The tables are as old as that once they have it.
+    pub ends: Vec<(u64, usize)>,
     pub log_stopped: bool,
     pub paused_until: u64,
     /// How fast its clock runs, in thousandths, and where it began.
@@ -138,6 +140,11 @@ impl Node {
 
     pub fn now(&self, time: u64) -> Moment {
         Moment(Duration::from_micros(self.offset + time * self.rate))
+    }
+
+    /// The time of a moment on its clock.
+    pub fn time_of(&self, moment: Moment) -> u64 {
+        (moment.0.as_micros() as u64 - self.offset) / self.rate
     }
 
     pub fn is_paused(&self, time: u64) -> bool {

@@ -29,6 +29,8 @@ pub struct Oracle {
     answered_1: Vec<u64>,
     /// How many of them later primaries have lost, most in one failover. This is measured, and bounded by nothing.
     pub lost_at_level_1: usize,
+    /// How many blocks were answered at which time: at level 2 or 3, and at any level. What was lost is taken back.
+    history: Vec<(u64, usize, usize)>,
 }
 
 impl Oracle {
@@ -41,6 +43,7 @@ impl Oracle {
             in_force: first,
             answered_1: Vec::new(),
             lost_at_level_1: 0,
+            history: Vec::new(),
         }
     }
 
@@ -81,6 +84,35 @@ impl Oracle {
         }
     }
 
+    /// Notes the time of what was answered now.
+    pub fn note(&mut self, time: u64) {
+        let now = (self.answered.len(), self.answered_1.len());
+        if self.history.last().is_none_or(|last| (last.1, last.2) != now) {
+            self.history.push((time, now.0, now.1));
+        }
+    }
+
+    /// What was lost was not answered.
+    fn forget_lost(&mut self) {
+        let (all, all_1) = (self.answered.len(), self.answered_1.len());
+        for (_, answered, answered_1) in &mut self.history {
+            (*answered, *answered_1) = ((*answered).min(all), (*answered_1).min(all_1));
+        }
+    }
+
+    /// The tables of a replica that follows are said to be as old as a moment: they have all that was answered before it.
+    pub fn is_as_old_as(&self, node: NodeId, log: &ModelLog, asked: u64) {
+        let before = self.history.iter().rev().find(|(time, ..)| *time < asked);
+        let (_, answered, answered_1) = before.copied().unwrap_or_default();
+        let tables = ModelLog { blocks: log.blocks[..log.redone].to_vec(), ..ModelLog::default() };
+        let has = tables.has(&self.answered[..answered]);
+        assert!(
+            has,
+            "C1: the tables of {node} lack what was answered before a moment that they are said to be as old as"
+        );
+        assert!(tables.has(&self.answered_1[..answered_1]), "the same at level 1, at {node}");
+    }
+
     /// The end of what is answered.
     pub fn answered_to(&self) -> LogPoint {
         LogPoint {
@@ -108,7 +140,7 @@ impl Oracle {
             self.answered.truncate(kept);
             self.answered_3 = self.answered_3.min(kept);
             self.lost_before = next.epoch;
-            return;
+            return self.forget_lost();
         }
         assert!(next.epoch > before.epoch, "the epoch goes back");
         let is_another_life = before.life_in_sync(next.primary) != next.life_in_sync(next.primary);
@@ -122,6 +154,7 @@ impl Oracle {
                 assert!(kept >= self.answered_3, "the disk of {} lacks an answer at level 3", next.primary);
                 self.answered.truncate(kept);
                 self.lost_before = next.epoch;
+                self.forget_lost();
             }
         } else if lives(&Member {
             node: next.primary,
@@ -143,6 +176,7 @@ impl Oracle {
         let kept = log.common(&self.answered_1);
         self.lost_at_level_1 = self.lost_at_level_1.max(self.answered_1.len() - kept);
         self.answered_1.truncate(kept);
+        self.forget_lost();
         assert!(log.has(&self.answered), "C3: {node} leads, and lacks what was answered");
         assert!(log.len() >= self.answered_3);
         let expected = match self.lost_before {

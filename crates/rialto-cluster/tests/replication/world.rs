@@ -143,11 +143,15 @@ pub struct World {
     pub tells: Tells,
     /// What each message takes at least.
     pub latency: u64,
+    /// Whether nothing runs at a primary that does not serve. Else what was admitted before may run there.
+    pub admits_strictly: bool,
     pub effects: Vec<Effect>,
     pub steps: u64,
     /// How often each thing came about.
     pub answers: u64,
     pub promotions: u64,
+    /// How often the age of a replica's tables was known.
+    pub ages: u64,
     pub was_restored: bool,
     pub forced: u64,
     pub begins_forced: bool,
@@ -190,13 +194,14 @@ impl World {
             retry_max: ms(PROMISE),
             poll: ms(PROMISE),
             opening_patience: ms(PROMISE / 2),
+            redo_waits_max: ms(PROMISE),
             min_in_sync: if random.chance(1, 4) { 3 } else { 2 },
             unprotected: match random.chance(1, 3) {
                 true => Unprotected::Refused,
                 false => Unprotected::WhenOnDisk,
             },
         };
-        let slow = random.chance(1, 2);
+        let (slow, admits_strictly) = (random.chance(1, 2), random.chance(1, 2));
         let nodes = members
             .iter()
             .map(|member| Node {
@@ -220,6 +225,7 @@ impl World {
                 bound: 0,
                 trimmed: 0,
                 running: Vec::new(),
+                ends: Vec::new(),
                 log_stopped: false,
                 paused_until: 0,
                 // The clocks drift apart by nearly the margin at most, and often by that.
@@ -249,10 +255,12 @@ impl World {
             options,
             tells: Tells::Some,
             latency: 0,
+            admits_strictly,
             effects: Vec::new(),
             steps: 0,
             answers: 0,
             promotions: 0,
+            ages: 0,
             was_restored: false,
             forced: 0,
             begins_forced: false,
@@ -303,6 +311,7 @@ impl World {
         }
         self.tell(node, "process dies");
         self.nodes[node].running.clear();
+        self.nodes[node].ends.clear();
         self.nodes[node].process += 1;
         self.put(delay, node, Arrival::Restart);
     }
@@ -349,6 +358,7 @@ impl World {
             return;
         }
         this.database = Database::Closed;
+        this.ends.clear();
         if memory == Memory::Lost {
             let on_disk = this.log.on_disk;
             this.log.cut(on_disk);
@@ -434,6 +444,9 @@ impl World {
                     self.nodes[node].trimmed = self.nodes[node].trimmed.max(trimmed);
                 }
                 self.step(node, Event::Tick, &[]);
+                if self.random.chance(1, 4) {
+                    self.step(node, Event::AskEnd, &[]);
+                }
                 let delay = 30 + self.random.below(40);
                 self.put(delay, node, Arrival::Tick { process });
             }

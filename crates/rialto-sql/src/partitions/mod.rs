@@ -23,8 +23,8 @@
 //!
 //! `placement` says where rows lie, `routing` which partitions a statement concerns, `message` what is sent, `branch`
 //! what runs in a partition, `over` what a session keeps of its branches, `gather` how rows of several branches become
-//! one result, `spread` how rows get to their partitions, `run` what each kind of statement does. Blocks and
-//! definitions are in `session/over_partitions.rs`.
+//! one result, `spread` how rows get to their partitions, `reads` what is accepted of replicas, `run` what each kind of
+//! statement does. Blocks and definitions are in `session/over_partitions.rs`.
 
 mod branch;
 mod counts;
@@ -34,6 +34,7 @@ mod message;
 mod over;
 mod partial;
 mod placement;
+mod reads;
 mod routing;
 mod run;
 mod scratch;
@@ -51,6 +52,7 @@ pub use message::{
     PartitionNumber, Reply, Request, Run, Savepoints, Statement, TakeMisplaced, Work,
 };
 pub use placement::{PLACEMENT_TABLE, Placement, partition_of};
+pub use reads::{NoPositions, Position, Positions, ReplicaReads, Written};
 pub use wire::{Cause, Cells, Told};
 
 pub(crate) use over::{CATALOG_LAG_MAX, Header, Over, first_error, unexpected};
@@ -91,6 +93,24 @@ pub trait Partitions: Send + Sync {
     /// # Errors
     /// Whatever keeps a transaction from beginning; no branch is open then.
     fn begin(&self, opening: &Opening) -> Result<Box<dyn Branches>>;
+
+    /// Begins a transaction that only reads, and that may read at replicas which are not primaries. Each partition is at one
+    /// state of its own for the whole transaction. Here without replicas: as [`Partitions::begin`].
+    ///
+    /// # Errors
+    /// As [`Partitions::begin`].
+    fn begin_reading(&self, opening: &Opening, _reads: &ReplicaReads) -> Result<Box<dyn Branches>> {
+        self.begin(opening)
+    }
+
+    /// Positions at or behind what a transaction has written in these partitions. Each is at level 2 when this returns, so that
+    /// no change of a primary takes it back. Without replicas there are none.
+    ///
+    /// # Errors
+    /// A partition does not tell; or what was written at level 1 may have been lost.
+    fn positions(&self, _opening: &Opening, _written: &[Written]) -> Result<Positions> {
+        Ok(Positions::default())
+    }
 }
 
 /// A transaction over partitions: a branch in each partition that has got a request. If it is dropped, all branches are
@@ -109,6 +129,12 @@ pub trait Branches: Send {
     /// Ends the requests that run, from another thread: each branch gets [`BranchCanceller::cancel`], also one that has
     /// not begun with its request. It works until the transaction has ended.
     fn canceller(&self) -> Arc<dyn CancelBranches>;
+
+    /// In which opening of its partition each branch runs, or the branch of [`Run::then_commit`] has run: as far as there are
+    /// openings. Asked for before the transaction ends.
+    fn openings(&self) -> Vec<(PartitionNumber, u64)> {
+        Vec::new()
+    }
 
     /// Takes a cancellation back that came too late for its statement, before the next request
     /// ([`BranchSession::clear_cancellation`]).

@@ -1,5 +1,6 @@
 //! [`Over`]: what a session over partitions keeps of them, and of its transaction's branches.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,11 @@ use rialto::row::Schema;
 use rialto::{Database, Error, Table};
 
 use super::known::{KnownTable, KnownTables};
-use super::message::{Answer, Choices, Opening, PartitionNumber, Reply, Request, Run, Savepoints, Work};
+use super::message::{
+    Answer, Choices, Level, Opening, PartitionNumber, Reply, Request, Run, Savepoints, Work,
+};
 use super::placement::placement;
+use super::reads::{Positions, ReplicaReads, Written};
 use super::scratch::Scratch;
 use super::wire::{Cause, Told};
 use super::{Branches, Partitions};
@@ -30,6 +34,8 @@ pub(crate) struct Header {
     pub(crate) settle: bool,
     /// Whether the statement is alone in its transaction, and nothing follows it there.
     pub(crate) is_last: bool,
+    /// If the transaction begins with this statement: what it accepts of replicas; `None` if it reads at primaries.
+    pub(crate) reads: Option<ReplicaReads>,
 }
 
 impl Header {
@@ -57,6 +63,12 @@ pub(crate) struct Over {
     pub(crate) next_is_last: bool,
     /// See [`Over::take_committed`].
     has_committed: bool,
+    /// The partitions in which the open transaction has written.
+    writing: BTreeSet<PartitionNumber>,
+    /// The level of the last request.
+    level: Option<Level>,
+    /// Where the last transaction has written that was committed.
+    written: Vec<Written>,
 }
 
 impl Over {
@@ -72,6 +84,9 @@ impl Over {
             has_lost_branches: false,
             next_is_last: false,
             has_committed: false,
+            writing: BTreeSet::new(),
+            level: None,
+            written: Vec::new(),
         }
     }
 
@@ -120,13 +135,59 @@ impl Over {
         }
         let requests =
             works.into_iter().map(|(partition, work)| (partition, header.request(work, then_commit)));
-        let requests = requests.collect();
-        let replies = self.branches()?.run(requests);
+        self.level = header.choices.durability;
+        self.exchange(requests.collect(), header.reads.as_ref(), then_commit)
+    }
+
+    /// Sends requests, and looks at what the replies say of the transaction.
+    fn exchange(
+        &mut self,
+        requests: Vec<(PartitionNumber, Request)>,
+        reads: Option<&ReplicaReads>,
+        then_commit: bool,
+    ) -> Result<Vec<Reply>> {
+        let partitions: Vec<PartitionNumber> = requests.iter().map(|(partition, _)| *partition).collect();
+        let replies = self.branches(reads)?.run(requests);
+        let wrote = partitions.into_iter().zip(&replies).filter(|(_, reply)| reply.has_written);
+        self.writing.extend(wrote.map(|(partition, _)| partition));
         if then_commit && !matches!(replies[..], [Reply { answer: Ok(Answer::More(_)), .. }]) {
-            self.is_over();
             self.has_committed = matches!(replies[..], [Reply { answer: Ok(_), .. }]);
+            let written = self.writes(self.level);
+            if self.has_committed {
+                self.keep_written(written);
+            }
+            self.is_over();
         }
         Ok(replies)
+    }
+
+    /// Where the open transaction has written.
+    fn writes(&self, level: Option<Level>) -> Vec<Written> {
+        let openings = self.branches.as_ref().map_or_else(Vec::new, |branches| branches.openings());
+        let opening = |partition: PartitionNumber| {
+            openings.iter().find(|(of, _)| *of == partition).map(|(_, opening)| *opening)
+        };
+        let write = |partition: &PartitionNumber| Written {
+            partition: *partition,
+            opening: opening(*partition),
+            level,
+        };
+        self.writing.iter().map(write).collect()
+    }
+
+    /// A transaction was committed that has written there.
+    fn keep_written(&mut self, written: Vec<Written>) {
+        if !written.is_empty() {
+            self.written = written;
+        }
+    }
+
+    /// Positions behind what was written by the last transaction that has written and was committed.
+    pub(crate) fn commit_position(&self) -> Result<Positions> {
+        match self.written.is_empty() {
+            true => Ok(Positions::default()),
+            false => self.partitions.positions(&self.opening, &self.written),
+        }
     }
 
     /// Asks for more rows, or ends statements. `then_commit` as in [`Over::run`], for the statement before.
@@ -135,17 +196,15 @@ impl Over {
         requests: Vec<(PartitionNumber, Request)>,
         then_commit: bool,
     ) -> Result<Vec<Reply>> {
-        let replies = self.branches()?.run(requests);
-        if then_commit && !matches!(replies[..], [Reply { answer: Ok(Answer::More(_)), .. }]) {
-            self.is_over();
-            self.has_committed = matches!(replies[..], [Reply { answer: Ok(_), .. }]);
-        }
-        Ok(replies)
+        self.exchange(requests, None, then_commit)
     }
 
-    fn branches(&mut self) -> Result<&mut dyn Branches> {
+    fn branches(&mut self, reads: Option<&ReplicaReads>) -> Result<&mut dyn Branches> {
         if self.branches.is_none() {
-            let branches = self.partitions.begin(&self.opening)?;
+            let branches = match reads {
+                Some(reads) => self.partitions.begin_reading(&self.opening, reads)?,
+                None => self.partitions.begin(&self.opening)?,
+            };
             self.set_canceller(Some(&*branches));
             self.branches = Some(branches);
             // A request that came before the canceller existed has set the flag.
@@ -171,6 +230,7 @@ impl Over {
     /// The open branches, which cannot be cancelled from now on.
     fn take(&mut self) -> Option<Box<dyn Branches>> {
         self.open.clear();
+        self.writing.clear();
         self.scratch = None;
         let branches = self.branches.take()?;
         self.cancel.set_branches(None);
@@ -178,11 +238,14 @@ impl Over {
     }
 
     pub(crate) fn commit(&mut self, choices: &Choices, defined: bool) -> Result<()> {
+        let written = self.writes(choices.durability);
         let Some(branches) = self.take() else { return Ok(()) };
         if defined {
             self.known.forget();
         }
-        branches.commit(choices)
+        branches.commit(choices)?;
+        self.keep_written(written);
+        Ok(())
     }
 
     pub(crate) fn abort(&mut self, choices: &Choices) -> Result<()> {

@@ -18,9 +18,9 @@ use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::expr::{Context, RowTexts};
 use crate::parse::{Access, Name, Statement as Parsed};
 use crate::partitions::{
-    Answer, Arguments, CATALOG_LAG_MAX, Choices, EncodedRows, Header, Insert, NotInserted, Opening, Over,
-    PLACEMENT_TABLE, Part, PartitionNumber, Partitions, Placement, Savepoints, Sent, Spread, Statement,
-    TakeMisplaced, Work, first_error, run_sent, unexpected,
+    Answer, Arguments, CATALOG_LAG_MAX, Choices, EncodedRows, Header, Insert, Level, NotInserted, Opening,
+    Over, PLACEMENT_TABLE, Part, PartitionNumber, Partitions, Placement, ReplicaReads, Savepoints, Sent,
+    Spread, Statement, TakeMisplaced, Work, first_error, run_sent, unexpected,
 };
 use crate::prepared::{Kind, Prepared};
 use crate::room::Room;
@@ -106,7 +106,29 @@ impl Session {
         let is_last = over.next_is_last && self.is_alone() && !over.is_open();
         // In an explicit block the client is told at its end that what it has read is durable.
         let settle = self.block != Block::Explicit;
-        Header { choices: self.branch_choices(), now: self.now, savepoints, settle, is_last }
+        Header { choices: self.branch_choices(), now: self.now, savepoints, settle, is_last, reads: None }
+    }
+
+    /// What a statement accepts of replicas that are not primaries, as the settings say: if it is one of a transaction that is
+    /// read only, or a SELECT that is alone in its transaction. What a replica gives has level 2, so level 3 reads at
+    /// primaries.
+    fn replica_reads(&self, plan: &Prepared, header: &Header) -> Option<ReplicaReads> {
+        let settings = self.settings.current();
+        let staleness = settings.read_staleness.filter(|_| settings.durability != Some(Level::Disk))?;
+        let only_reads = match &plan.kind {
+            _ if self.settings.access() == Access::ReadOnly => true,
+            Kind::Select(select) => header.is_last && !select.bound.for_update,
+            _ => false,
+        };
+        only_reads.then(|| ReplicaReads { staleness, after: settings.read_after.clone() })
+    }
+
+    /// Positions behind what the session's last transaction has written ([`Partitions::positions`]).
+    pub(super) fn commit_position(&mut self) -> Result<String> {
+        match &self.over {
+            Some(over) => over.commit_position().map(|positions| positions.to_string()),
+            None => Ok(String::new()),
+        }
     }
 
     /// The header, in a transaction over partitions that has changed definitions.
@@ -268,6 +290,9 @@ impl Session {
             refuse_system(schema.table())?;
         }
         sink.begin(plan)?;
+        let mut header = Header { reads: self.replica_reads(plan, header), ..header.clone() };
+        header.choices.read_only |= header.reads.is_some();
+        let header = &header;
         let (database, defined) = (self.database.clone(), self.defined);
         let over = self.over();
         let known = over.known(&database, (table, schema), defined)?;

@@ -11,7 +11,7 @@ use super::block::cut;
 use super::timeouts;
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name, SetValue};
-use crate::partitions::Level;
+use crate::partitions::{Level, NoPositions, Positions};
 
 /// A session's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,10 @@ pub struct Settings {
     pub application_name: String,
     /// `rialto.durability`; `None` for the database's own.
     pub durability: Option<Level>,
+    /// `rialto.read_staleness`: how old what a transaction reads may be, if it only reads; `None` if it is read at primaries.
+    pub read_staleness: Option<Duration>,
+    /// `rialto.read_after`: what such reads have at least, places that `rialto.commit_position` told.
+    pub read_after: Positions,
     /// `rialto.commit_stall`: how long a commit stalls, where the group commit design stalls for a set time; `None` for
     /// the database's own.
     pub commit_stall: Option<Duration>,
@@ -45,6 +49,8 @@ impl Default for Settings {
         Settings {
             application_name: String::new(),
             durability: None,
+            read_staleness: None,
+            read_after: Positions::default(),
             commit_stall: None,
             willing_to_wait: None,
             lock_timeout: rialto::Options::default().lock_timeout,
@@ -85,22 +91,41 @@ pub(super) const RAISE_STALLS: &str = "rialto.raise_stalls";
 /// The notation of a wait.
 const WAIT: &str = "milliseconds, or a number with us, ms, s or min, at most 60s";
 
+/// The notation of a staleness.
+const STALENESS: &str =
+    "off, or milliseconds, or a number with us, ms, s, min, h or d, at most 2147483647 ms; 0 is off";
+
+/// The notation of positions.
+const POSITIONS: &str = "what SHOW rialto.commit_position told, PARTITION.OPENING.PLACE separated by commas";
+
 /// Where clients reach the nodes of a cluster, separated by commas; empty without one.
 pub(super) const NODES: &str = "rialto.nodes";
 
 /// What this node of a cluster has counted since its start; empty without one.
 pub(super) const NODE_COUNTS: &str = "rialto.node_counts";
 
+/// Positions behind what was written by the last transaction that has written and was committed; empty without a cluster, and where all
+/// settings are shown.
+pub(super) const COMMIT_POSITION: &str = "rialto.commit_position";
+
 /// What SHOW tells of a cluster, and SET cannot change.
-const CLUSTER: [&str; 2] = [NODES, NODE_COUNTS];
+const CLUSTER: [&str; 3] = [NODES, NODE_COUNTS, COMMIT_POSITION];
 
 /// Settings whose values hold for every transaction.
 const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
 
+/// How old what is read may be.
+pub(super) const READ_STALENESS: &str = "rialto.read_staleness";
+
+/// What is read is behind these positions.
+pub(super) const READ_AFTER: &str = "rialto.read_after";
+
 /// Settings that can be set.
-const CHANGEABLE: [&str; 11] = [
+const CHANGEABLE: [&str; 13] = [
     "application_name",
     "rialto.durability",
+    READ_STALENESS,
+    READ_AFTER,
     "rialto.commit_stall",
     "rialto.willing_to_wait",
     "lock_timeout",
@@ -157,6 +182,8 @@ impl Settings {
                 Some(Level::Standby) => "standby".to_string(),
                 Some(Level::Disk) => "disk".to_string(),
             },
+            READ_STALENESS => self.read_staleness.map_or("off".to_string(), timeouts::show),
+            READ_AFTER => self.read_after.to_string(),
             "rialto.commit_stall" => self.commit_stall.map_or("default".to_string(), show_wait),
             "rialto.willing_to_wait" => self.willing_to_wait.map_or("default".to_string(), show_wait),
             "lock_timeout" => match self.lock_timeout {
@@ -196,6 +223,22 @@ impl Settings {
                     Some(other) => {
                         return Err(wrong(other, "memory, standby, disk or default"));
                     }
+                }
+            }
+            READ_STALENESS => {
+                self.read_staleness = match text {
+                    None => default.read_staleness,
+                    Some(text) if text.eq_ignore_ascii_case("off") => None,
+                    Some(text) => {
+                        let staleness = timeouts::parse(text).ok_or_else(|| wrong(text, STALENESS))?;
+                        Some(staleness).filter(|staleness| !staleness.is_zero())
+                    }
+                }
+            }
+            READ_AFTER => {
+                self.read_after = match text {
+                    None => default.read_after.clone(),
+                    Some(text) => text.parse().map_err(|NoPositions| wrong(text, POSITIONS))?,
                 }
             }
             "rialto.commit_stall" => {
@@ -416,6 +459,17 @@ mod tests {
         assert_eq!(settings.commit_stall, None);
         set(&mut settings, "lock_timeout", "0").unwrap();
         assert_eq!(settings.show("lock_timeout", false), "0");
+        for (value, shown) in [("500ms", "500ms"), ("2s", "2s"), ("0", "off"), ("off", "off")] {
+            set(&mut settings, READ_STALENESS, value).unwrap();
+            assert_eq!(settings.show(READ_STALENESS, false), shown);
+        }
+        set(&mut settings, READ_AFTER, "3.17.12345").unwrap();
+        assert_eq!(settings.show(READ_AFTER, false), "3.17.12345");
+        for (name, value) in [(READ_STALENESS, "old"), (READ_STALENESS, "-1"), (READ_AFTER, "3.17")] {
+            let error = set(&mut settings, name, value).unwrap_err();
+            assert_eq!(error.sqlstate.code(), "22023", "{name} {value}");
+        }
+        assert_eq!(set(&mut settings, COMMIT_POSITION, "").unwrap_err().sqlstate.code(), "55P02");
     }
 
     #[test]
@@ -460,7 +514,9 @@ mod tests {
         for name in names() {
             let shown = Settings::default().show(name, false);
             // Tests of the database tell of the database's own settings, and those of a cluster of the cluster's.
-            let elsewhere = name == "application_name" || SYSTEM.contains(&name) || CLUSTER.contains(&name);
+            let elsewhere = ["application_name", READ_AFTER].contains(&name)
+                || SYSTEM.contains(&name)
+                || CLUSTER.contains(&name);
             assert!(!shown.is_empty() || elsewhere, "{name}");
         }
     }

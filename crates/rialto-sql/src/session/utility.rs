@@ -87,6 +87,7 @@ impl Session {
                     self.warn_outside_block("SET LOCAL");
                 }
                 self.change_setting(*scope, name, value)?;
+                self.check_has_replicas(&name.text)?;
                 if *value != SetValue::Default {
                     self.tell_if_ignored(&name.text);
                 }
@@ -163,6 +164,10 @@ impl Session {
             Statement::Unlisten => Ok(Tag::Word("UNLISTEN")),
             Statement::Show(name) => {
                 match name {
+                    Some(name) if name.text == settings::COMMIT_POSITION => {
+                        let position = self.commit_position()?;
+                        sink.row(plan, &[Value::Text(position)])?;
+                    }
                     Some(name) => sink.row(plan, &[Value::Text(self.show(&name.text))])?,
                     None => {
                         for name in settings::names() {
@@ -321,6 +326,22 @@ impl Session {
 
     /// Tells the client that the database's group commit design ignores a wait. The value stays set: the database may
     /// be opened with another design.
+    /// Refuses what a setting says of replicas in a session of one database.
+    ///
+    /// # Errors
+    /// 0A000.
+    fn check_has_replicas(&self, name: &str) -> Result<()> {
+        let settings = self.settings.current();
+        let is_set = settings.read_staleness.is_some() && name == settings::READ_STALENESS
+            || !settings.read_after.is_empty() && name == settings::READ_AFTER;
+        match self.over.is_none() && is_set {
+            true => Err(SqlError::unsupported(format!(
+                "{name} in a session of one database, which has no replicas,"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     fn tell_if_ignored(&mut self, name: &str) {
         let design = self.database.group_commit();
         let honours: fn(GroupCommitDesign) -> bool = match name {

@@ -4,8 +4,10 @@ mod redoing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,7 +30,8 @@ use crate::open::{self, Handle, Role};
 use crate::options::{Background, Options};
 use crate::recovery::OpenError;
 use crate::store::Storage;
-use crate::txn::prepared::TakenAgain;
+use crate::txn::Scan;
+use crate::txn::prepared::{PREPARED, TakenAgain};
 
 /// How often an append looks again for room in the log.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
@@ -240,7 +243,28 @@ impl Follower {
 
     /// Everything up to this place is in its tables.
     pub fn redone(&self) -> Lsn {
-        self.database.core().commits.log.place()
+        self.redoing.redone()
+    }
+
+    /// The names of the transactions that are prepared and not decided, as its tables have them
+    /// ([`Transaction::prepare`](crate::Transaction::prepare)). Their writes are not in the tables yet, and nothing of theirs
+    /// is locked here. What was redone before the call is looked at. Once a name is missing, the transaction has ended, and
+    /// all that it has written is in the tables, or it was aborted.
+    ///
+    /// # Errors
+    /// Those of a transaction that reads.
+    pub fn prepared(&self) -> Result<BTreeSet<String>> {
+        let Some(table) = self.database.core().storage.catalog.by_id(PREPARED) else {
+            return Ok(BTreeSet::new());
+        };
+        self.database.read(|tx| {
+            let mut names = BTreeSet::new();
+            tx.scan(&table, &Scan::all(), |_, row| {
+                names.insert(row.get_str(0)?.to_owned());
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok(names)
+        })
     }
 
     /// How many steps its redo has done, and its [end of following](Follower::lead): records of the log, rows, locks. For a

@@ -47,6 +47,8 @@ pub enum Input {
     LogMoved,
     /// The last transaction has ended, while the replica drains.
     Idle,
+    /// Reads at the replica have to know how old its tables are.
+    AskEnd,
     /// A copy went to another node; its cursor keeps the log behind it.
     Copied(NodeId, Box<LogCursor>),
     /// An operator wants another primary.
@@ -207,6 +209,7 @@ impl Driver {
             std::mem::replace(&mut state.kernel, Kernel::Closed)
         };
         self.shared.changed.notify_all();
+        self.shared.reads.close();
         drop(self.shipping);
         // The tasks that are on their way end first.
         drop(self.work);
@@ -242,6 +245,7 @@ impl Driver {
         self.changes = Changes::None;
         (self.log_ended, self.is_unfit) = (false, false);
         let begins = {
+            self.shared.reads.open(&follower);
             let mut state = self.shared.state.lock();
             state.kernel = Kernel::Following(follower);
             state.machine.is_none()
@@ -329,6 +333,7 @@ impl Driver {
                 self.shipping.keep(to, *cursor);
                 Ok(())
             }
+            Input::AskEnd => self.step(Event::AskEnd, &[]),
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Add(node) => {
                 // The life of a learner decides nothing.
@@ -446,6 +451,7 @@ impl Driver {
             self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
+        self.shared.reads.give_way(self.replication.redo_waits_max);
         self.look_at_opening()?;
         self.step(Event::Tick, &[])?;
         self.forget_trouble();
@@ -538,8 +544,10 @@ impl Driver {
             Effect::RedoUpTo(last) => {
                 if let Kernel::Following(follower) = &self.shared.state.lock().kernel {
                     follower.redo_up_to(last);
+                    self.shared.reads.allow(last);
                 }
             }
+            Effect::EndKnown { asked_at, end } => self.shared.reads.end_known(asked_at, end.lsn),
             Effect::SyncDisk => {
                 let kernel = self.shared.state.lock().kernel.clone();
                 self.work.begin(Task::Sync(kernel));
@@ -599,6 +607,8 @@ impl Driver {
             }
             Kernel::Following(follower) => {
                 (self.changes, self.opening_at) = (Changes::Leads(epoch), None);
+                // The redo is not to wait for them.
+                self.shared.reads.close();
                 self.work.begin(Task::Lead(follower, epoch));
             }
             Kernel::Leading(_) => self.follow_ups.push_back(Event::Led),
@@ -639,6 +649,7 @@ impl Driver {
     }
 
     fn close_kernel(&mut self) -> Kernel {
+        self.shared.reads.close();
         let mut state = self.shared.state.lock();
         self.shared.changed.notify_all();
         std::mem::replace(&mut state.kernel, Kernel::Closed)

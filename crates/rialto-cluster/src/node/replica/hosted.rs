@@ -17,6 +17,7 @@ use rialto::{Database, Lsn, Options};
 
 use super::database::{Kernel, NewPartition};
 use super::driver::{self, Input};
+use super::reads::Reads;
 use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
@@ -154,6 +155,8 @@ pub(super) struct Shared {
     pub queued: AtomicUsize,
     /// Told after each step that may have changed what is answered.
     pub changed: Condvar,
+    /// The transactions that read while it follows.
+    pub reads: Arc<Reads>,
 }
 
 pub(super) struct State {
@@ -187,7 +190,7 @@ impl State {
 
 /// A replica of a partition on this node.
 pub struct HostedReplica {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     inputs: Sender<Input>,
     driver: Mutex<Option<JoinHandle<()>>>,
 }
@@ -221,6 +224,7 @@ impl HostedReplica {
             copied: Mutex::default(),
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
+            reads: Arc::default(),
         });
         let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
         Ok(HostedReplica { shared, inputs, driver: Mutex::new(Some(driver)) })
@@ -391,7 +395,7 @@ impl HostedReplica {
         }
     }
 
-    fn tell(&self, input: Input) {
+    pub(super) fn tell(&self, input: Input) {
         // After the end nothing is to be told.
         let _ = self.inputs.send(input);
     }

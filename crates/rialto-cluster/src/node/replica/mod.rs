@@ -6,6 +6,8 @@
 //! - `shipping`: the log's blocks, to the other replicas.
 //! - `store_requests`: requests to the control store, on a thread of their own.
 //! - `saved_file`: the replica's own file.
+//! - `reads`: transactions that read while it follows, and give way to its redo. `table_age`: how old its tables are.
+//!   `read_here`: how a transaction comes to read here.
 //!
 //! The *ring* of a database is the memory that has the end of its log; it outlives the process. Its *life* is a random
 //! number, which is drawn when the ring is made: an opening that finds the ring of the process before it has the same life,
@@ -25,13 +27,18 @@
 mod database;
 mod driver;
 mod hosted;
+mod read_here;
+mod reads;
 mod saved_file;
 mod shipping;
 mod store_requests;
+mod table_age;
 
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{
     Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
 };
+pub use read_here::{NotHere, ToldPlace};
+pub use reads::{ReadEnd, ReadPermit};
 pub use saved_file::SavedFile;
 pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration, read_configurations};

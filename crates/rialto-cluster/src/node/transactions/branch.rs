@@ -8,6 +8,7 @@ use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
 use rialto_sql::partitions::{Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told};
 use rialto_sql::{SqlError, SqlState};
 
+use super::positions;
 use super::rows;
 use super::served::{BeingPrepared, ServedPartition};
 use super::work::{Action, Answer, SqlAction, SqlWork, What, level, of_replica, unprotected};
@@ -168,6 +169,14 @@ impl Branch {
                 let (reply, access) = (Answer::Nothing, Access::Reads);
                 let ran = Ran { reply, access, has_failed: false, is_passing: false };
                 self.served.ran(self.id, sequence, is_durable.then_some(ran));
+                body
+            }
+            What::Position => {
+                let place = self.served.lead().database().log_end().lsn;
+                match self.is_durable(place, Level::Replicated) {
+                    true => self.ran_with(sequence, positions::answer(place.0), Access::Reads),
+                    false => self.served.ran(self.id, sequence, None),
+                }
                 body
             }
             What::Admit => {

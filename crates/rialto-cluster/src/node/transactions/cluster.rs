@@ -9,12 +9,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rialto::{Database, fault_injection};
-use rialto_sql::partitions::{Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions};
+use rialto_sql::partitions::{
+    Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions, Positions, ReplicaReads,
+    Written,
+};
 
 use super::coordinators::{Cancelled, Coordinators};
 use super::counts::{Counters, TransactionCounts};
 use super::directory::{Directory, Serves};
 use super::opening;
+use super::positions;
+use super::reading::ReadingTransaction;
 use super::served::{DecisionStage, NotDecided, ServedPartition, Unfinished};
 use super::session::SessionTransaction;
 use super::work::{SqlWork, too_long_reply};
@@ -233,6 +238,9 @@ impl Transactions {
             messages_sent: self.sending.messages_sent(),
             over_one: self.counters.over_one.load(Ordering::Relaxed),
             over_several: self.counters.over_several.load(Ordering::Relaxed),
+            reads_at_replicas: self.counters.reads_at_replicas.load(Ordering::Relaxed),
+            reads_sent_on: self.counters.reads_sent_on.load(Ordering::Relaxed),
+            reads_ended: self.hosted().iter().map(|replica| replica.reads_ended()).sum(),
         }
     }
 
@@ -642,9 +650,19 @@ impl Transactions {
         }
     }
 
+    fn hosted(&self) -> Vec<Arc<HostedReplica>> {
+        self.replicas.read().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// This node's replica of a partition.
+    pub(super) fn find_replica(&self, partition: PartitionId) -> Option<Arc<HostedReplica>> {
+        // A newer one takes the place of one that is being closed.
+        self.hosted().into_iter().rev().find(|replica| replica.partition() == partition)
+    }
+
     /// A database of this node that has all definitions.
     fn catalog(&self) -> Option<Database> {
-        let replicas: Vec<_> = self.replicas.read().iter().filter_map(Weak::upgrade).collect();
+        let replicas = self.hosted();
         // Definitions come to a primary first.
         let leads = replicas.iter().find_map(|replica| replica.lead().map(|lead| lead.database().clone()));
         leads.or_else(|| replicas.iter().find_map(|replica| replica.readable()))
@@ -699,6 +717,18 @@ impl Partitions for ClusterPartitions {
 
     fn begin(&self, opening: &SqlOpening) -> rialto_sql::Result<Box<dyn Branches>> {
         Ok(Box::new(SessionTransaction::new(self.0.clone(), opening.clone())))
+    }
+
+    fn begin_reading(
+        &self,
+        opening: &SqlOpening,
+        reads: &ReplicaReads,
+    ) -> rialto_sql::Result<Box<dyn Branches>> {
+        Ok(Box::new(ReadingTransaction::new(self.0.clone(), opening.clone(), reads.clone())))
+    }
+
+    fn positions(&self, opening: &SqlOpening, written: &[Written]) -> rialto_sql::Result<Positions> {
+        positions::positions(&self.0, opening, written)
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Counters {
     pub announcements: AtomicU64,
     pub tasks: AtomicU64,
     pub waits: AtomicU64,
+    pub reads_at_replicas: AtomicU64,
+    pub reads_sent_on: AtomicU64,
 }
 
 /// What a node has counted of its transactions since its start: those of SQL sessions and of calls.

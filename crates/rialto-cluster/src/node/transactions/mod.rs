@@ -9,6 +9,8 @@
 //! - `opening`: how a partition begins to be served, and ends.
 //! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
 //! - `counts`: what a node counts of its transactions.
+//! - `reading`: transactions that only read, at replicas of this node that follow. `reader`: a branch there. `positions`: places of
+//!   logs, for clients that read there what they have written.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
 //! - `cluster`: all of it, for one node.
 //!
@@ -33,6 +35,9 @@ mod counts;
 mod directory;
 mod opening;
 mod over;
+mod positions;
+mod reader;
+mod reading;
 mod rows;
 mod served;
 mod session;

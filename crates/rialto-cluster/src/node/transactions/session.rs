@@ -47,6 +47,8 @@ pub struct SessionTransaction {
     /// The level that was asked for with the first statement.
     level: Level,
     is_over: bool,
+    /// Where the statement that was alone in its transaction has run.
+    called: Option<Serves>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +93,7 @@ impl SessionTransaction {
             then: Then::Waits,
             level: level(None),
             is_over: false,
+            called: None,
         }
     }
 
@@ -112,6 +115,7 @@ impl SessionTransaction {
             let coordinated = self.node.coordinators().begin(Pace::Call);
             let may_send = coordinated.begin_call(partition, serves.opening);
             self.join(&coordinated, serves);
+            self.called = Some(serves);
             let body = Body::Call {
                 opening: serves.opening,
                 low: self.node.coordinators().low(),
@@ -147,6 +151,42 @@ impl SessionTransaction {
                 Ended::As(Outcome::Aborted) => return failed(retry("the partition has aborted it")),
                 Ended::As(_) if !writes => return failed(retry("its partition's primary has changed")),
                 Ended::As(_) => return failed(unknown()),
+            }
+        }
+    }
+
+    /// Asks a partition something, which has no effect. Gives the opening that has answered.
+    pub(super) fn ask(&mut self, partition: PartitionId, what: What) -> Result<(Opening, Answer)> {
+        let began = Instant::now();
+        let mut newer_than = None;
+        loop {
+            let serves = self.find_primary(partition, newer_than)?;
+            let coordinated = self.node.coordinators().begin(Pace::Call);
+            let may_send = coordinated.begin_call(partition, serves.opening);
+            let body = Body::Call {
+                opening: serves.opening,
+                low: self.node.coordinators().low(),
+                request: None,
+                level: Level::Replicated,
+                action: self.action(partition, what.clone()),
+            };
+            if may_send {
+                self.node.request_all(vec![Message {
+                    from: Sender::Coordinator(self.node.me()),
+                    to: Address::Partition(partition),
+                    transaction: coordinated.id,
+                    body,
+                }]);
+            }
+            let ended = self.wait_end(&coordinated);
+            self.leave(&coordinated);
+            match ended {
+                Ended::As(Outcome::Answered(answer)) => return Ok((serves.opening, answer)),
+                Ended::NotOpened => newer_than = Some(serves.opening),
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+            if began.elapsed() >= PRIMARY_WITHIN {
+                return Err(no_primary(partition));
             }
         }
     }
@@ -431,6 +471,12 @@ impl Branches for SessionTransaction {
         Arc::new(Cancel { node: Arc::downgrade(&self.node), joined: self.branches.clone() })
     }
 
+    fn openings(&self) -> Vec<(PartitionNumber, u64)> {
+        let joined = self.branches.lock();
+        let all = joined.branches.values().chain(&self.called);
+        all.map(|serves| (PartitionNumber(serves.partition.0), serves.opening.0)).collect()
+    }
+
     fn clear_cancellation(&mut self) {
         let mut joined = self.branches.lock();
         joined.is_cancelled = false;
@@ -527,11 +573,11 @@ fn victim(mut reply: Reply) -> Reply {
 
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-fn failed(error: SqlError) -> Reply {
+pub(super) fn failed(error: SqlError) -> Reply {
     Reply { answer: Err(Told::from(&error)), has_written: false }
 }
 
-fn told(sqlstate: &str, message: String, hint: &str, cause: Cause) -> SqlError {
+pub(super) fn told(sqlstate: &str, message: String, hint: &str, cause: Cause) -> SqlError {
     SqlError::from(Told {
         sqlstate: sqlstate.to_owned(),
         message,

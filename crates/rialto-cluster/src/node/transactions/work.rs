@@ -47,6 +47,8 @@ pub enum What {
     Settle(Level),
     /// Says whether the partition refuses the branch's commit at level 2 ([`unprotected`]).
     Admit,
+    /// Says where the partition's log ends, once everything up to there is at level 2.
+    Position,
 }
 
 /// What an action gives.

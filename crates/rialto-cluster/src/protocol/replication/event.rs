@@ -114,6 +114,8 @@ pub enum Event {
     RedoFailed,
     /// Blocks that came could not be appended (C7).
     AppendFailed,
+    /// Reads at this replica, which follows, have to know how old its tables are: it asks its primary.
+    AskEnd,
     /// An operator wants another primary. Only a primary follows this.
     Switchover {
         /// The standby that is to lead.
@@ -260,6 +262,14 @@ pub enum Effect {
     },
     /// More can be answered than before ([`Replica::answers`](super::Replica::answers)).
     AnswersGrew,
+    /// The answer to a question ([`Event::AskEnd`]). Once the tables have everything up to the end, they have everything
+    /// that was answered before the question.
+    EndKnown {
+        /// When the question was asked.
+        asked_at: Moment,
+        /// The end of the primary's log, of which this replica's log is a part.
+        end: LogPoint,
+    },
     /// Tell the operator.
     Report(Report),
 }

@@ -23,6 +23,9 @@ struct Handover {
     with: Vec<Member>,
 }
 
+/// So often in the time of a heartbeat a primary may be asked where its log ends.
+const END_QUESTIONS_MAX: u32 = 64;
+
 /// What is being done about a database that is not whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartingOver {
@@ -58,6 +61,8 @@ pub(super) struct Following {
     /// Members in sync that have declared a new life, for the known revision.
     declared: Vec<NodeId>,
     next_question: Moment,
+    /// The primary is not asked before this moment where its log ends.
+    next_end_question: Moment,
     starting_over: StartingOver,
     /// Its database was to lead and did not: it does not try before this moment.
     paused_until: Moment,
@@ -82,6 +87,7 @@ impl Following {
             released: None,
             declared: Vec::new(),
             next_question: now,
+            next_end_question: now,
             starting_over: StartingOver::From(now),
             paused_until: now + common.options.promise * pauses,
             forcing: None,
@@ -125,14 +131,49 @@ impl Following {
         if may_promise {
             self.promised_until = self.promised_until.max(at.now + common.options.promise);
         }
-        // A primary that is opening, or has not heard all replicas in sync yet, knows less than it, or an earlier process of
-        // it, has allowed before.
+        self.allow_redo(common, at, redo);
+        self.status(common, at, may_promise.then_some(ask));
+    }
+
+    /// A primary that is opening, or has not heard all replicas in sync yet, knows less than it, or an earlier process of
+    /// it, has allowed before.
+    fn allow_redo(&mut self, common: &mut Common, at: At, redo: LogPoint) {
         let is_more = redo.lsn > self.redone_to || fault_injection::is_on("redo-bound-goes-back");
         if self.stream.is_some() && at.log.is_some() && is_more {
             self.redone_to = redo.lsn;
             common.effect(Effect::RedoUpTo(redo.lsn));
         }
-        self.status(common, at, may_promise.then_some(ask));
+    }
+
+    /// Asks the primary where its log ends, unless it was asked just now.
+    pub fn ask_end(&mut self, common: &mut Common, at: At) {
+        let Some(known) = common.current() else { return common.want_read(at.now) };
+        let primary = known.configuration.primary;
+        if at.now < self.next_end_question || primary == common.me.node {
+            return;
+        }
+        self.next_end_question = at.now + common.options.heartbeat / END_QUESTIONS_MAX;
+        let life = known.configuration.life_in_sync(primary);
+        common.send(primary, life, Message::AskEnd { asked_at: at.now });
+    }
+
+    /// The primary says where its log ended. It counts for tables of a log that is a part of the primary's: its last block
+    /// belongs to a stream that this primary has begun in the same time as primary.
+    pub fn end_is(
+        &mut self,
+        common: &mut Common,
+        at: At,
+        asked_at: Moment,
+        (began, end, redo): (Epoch, LogPoint, LogPoint),
+    ) {
+        self.allow_redo(common, at, redo);
+        let follows = self.stream.is_some_and(|stream| stream.epoch == began)
+            || fault_injection::is_on("end-of-any-log");
+        if follows && at.log.is_some() {
+            let from_its_answer = fault_injection::is_on("age-counted-from-the-answer");
+            let asked_at = if from_its_answer { at.now } else { asked_at.min(at.now) };
+            common.effect(Effect::EndKnown { asked_at, end });
+        }
     }
 
     /// The primary sends blocks. Those that do not begin where the log ends are not taken; the status says where it ends.

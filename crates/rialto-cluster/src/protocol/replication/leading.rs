@@ -171,6 +171,15 @@ impl Leading {
                 .is_some_and(|known| known.configuration.in_sync.len() < common.options.min_in_sync)
     }
 
+    /// A replica asks where the log ends. Only a primary that serves says so: at a moment behind the question nothing was
+    /// answered elsewhere, so all that was answered before the question is in this log.
+    pub fn tell_end(&self, common: &mut Common, at: At, to: Member, asked_at: Moment) {
+        let serves = self.serves(common, at.now) || fault_injection::is_on("end-told-without-promises");
+        let Some(log) = at.log.filter(|_| serves) else { return };
+        let (began, end, redo) = (self.began, log.received, self.agreed);
+        common.send(to.node, Some(to.life), Message::EndIs { asked_at, began, end, redo });
+    }
+
     /// A replica says how far it is.
     pub fn status(
         &mut self,

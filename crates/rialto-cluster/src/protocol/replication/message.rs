@@ -7,7 +7,7 @@ use super::configuration::{Known, Member};
 use super::promise::Asked;
 use crate::control::Revision;
 use crate::protocol::wire::{log_point, optional_log_point};
-use crate::protocol::{Epoch, Life, NodeId, PartitionId};
+use crate::protocol::{Epoch, Life, Moment, NodeId, PartitionId};
 
 /// A stretch of shipping from a primary to one replica: the blocks of one stream follow one another. A new one begins when the
 /// replica's end has to be compared with the primary's log again.
@@ -116,6 +116,25 @@ pub enum Message {
         /// It has to be above this one.
         above: Epoch,
     },
+    /// A replica that follows asks its primary where the log ends.
+    AskEnd {
+        /// When it asks, on its own clock: it comes back with the answer.
+        asked_at: Moment,
+    },
+    /// The answer of a primary that serves. It is for the life of the replica that has asked: a clock begins anew with
+    /// each boot, and so does a life.
+    EndIs {
+        /// That of the question.
+        asked_at: Moment,
+        /// The epoch in which the primary began to lead: that of its streams.
+        began: Epoch,
+        /// The end of its log. Everything that was answered before the question, at any level, ends at or before it.
+        #[serde(with = "log_point")]
+        end: LogPoint,
+        /// What all replicas in sync have: it may be redone.
+        #[serde(with = "log_point")]
+        redo: LogPoint,
+    },
 }
 
 /// Whether a replica can be a standby.
@@ -129,6 +148,8 @@ pub enum Fitness {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rialto::Lsn;
     use rialto::log::LogPosition;
 
@@ -165,6 +186,13 @@ mod tests {
             Message::Fence,
             Message::Fenced { received: Some(point) },
             Message::FenceRefused { above: Epoch(4) },
+            Message::AskEnd { asked_at: Moment(Duration::from_micros(77)) },
+            Message::EndIs {
+                asked_at: Moment(Duration::from_micros(77)),
+                began: Epoch(2),
+                end: point,
+                redo: point,
+            },
         ]
     }
 

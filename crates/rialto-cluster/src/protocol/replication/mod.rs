@@ -30,6 +30,12 @@
 //! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
 //!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!
+//! **The age of a replica's tables.** A replica that follows asks its primary for the end of the log, and its clock says when
+//! ([`Event::AskEnd`]). A primary that serves answers. Then everything that was answered before the question, at any level, lies
+//! before that end (C1, C3), also if another primary leads by the time the answer comes; what was answered at level 1 may have been lost.
+//! Once the replica's tables have everything up to that end, they are at most as old as the question. Only one clock is read. A
+//! replica that hears no answer knows less and less of its tables' age.
+//!
 //! # What a driver does over the kernel
 //!
 //! | effect | carried out by |
@@ -43,6 +49,7 @@
 //! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open_redoing_up_to`, [`Event::Opened`] |
 //! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
 //! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
+//! | [`Effect::EndKnown`] | what reads at this replica are told of the age of its tables |
 //! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. [`Event::StoreChanged`] comes from its watch |
 //!
 //! The log of a step is None from [`Effect::Follow`] or [`Effect::StartOver`] until the database is open again, and while a

@@ -41,6 +41,8 @@ pub struct ReplicationOptions {
     /// A primary whose database is still being opened for transactions, and whose redo has not moved for so long, asks for
     /// no more promises: its standbys may take over.
     pub opening_patience: Duration,
+    /// The redo of a replica that follows waits so long for transactions that read there; then they are ended.
+    pub redo_waits_max: Duration,
     /// With fewer replicas in sync, memory alone is no protection.
     pub min_in_sync: usize,
     /// What then becomes of level 2.
@@ -67,6 +69,7 @@ impl Default for ReplicationOptions {
             retry_max: Duration::from_secs(4),
             poll: Duration::from_secs(5),
             opening_patience: Duration::from_secs(10),
+            redo_waits_max: Duration::from_secs(1),
             min_in_sync: 2,
             unprotected: Unprotected::WhenOnDisk,
         }

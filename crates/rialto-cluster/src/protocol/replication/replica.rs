@@ -218,6 +218,11 @@ impl Replica {
                 self.common.fitness = Fitness::Unfit;
                 self.if_leading(|leading, _| leading.stopped(at.now));
             }
+            Event::AskEnd => {
+                if let Role::Following(following) = &mut self.role {
+                    following.ask_end(&mut self.common, at);
+                }
+            }
             Event::RedoFailed => self.common.fitness = Fitness::Unfit,
             Event::AppendFailed => {
                 if !fault_injection::is_on("append-failure-untold") {
@@ -320,6 +325,12 @@ impl Replica {
             (Role::Leading(leading), Message::Status { promise, stream, received, fitness }) => {
                 let status = (promise, stream, received, fitness);
                 leading.status(&mut self.common, at.now, from, status);
+            }
+            (Role::Leading(leading), Message::AskEnd { asked_at }) => {
+                leading.tell_end(&mut self.common, at, from, asked_at);
+            }
+            (Role::Following(following), Message::EndIs { asked_at, began, end, redo }) if is_of_primary => {
+                following.end_is(&mut self.common, at, asked_at, (began, end, redo));
             }
             (Role::Following(following), Message::Heartbeat { ask, redo, .. }) if is_of_primary => {
                 following.heartbeat(&mut self.common, at, ask, redo);

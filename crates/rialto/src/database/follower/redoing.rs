@@ -37,6 +37,8 @@ struct RedoState {
     /// The last place that may be redone, unless everything is.
     allowed: Lsn,
     redoes_all: bool,
+    /// Everything up to this place is in the tables. (The log's own place is taken before its packet is applied.)
+    redone: Lsn,
     /// What was in the way of the redo last, if anything still is.
     hindrance: Option<Error>,
     /// Whether blocks came since the writing thread looked last.
@@ -65,6 +67,7 @@ impl Redoing {
             state: Mutex::new(RedoState {
                 allowed,
                 redoes_all: false,
+                redone: core.commits.log.place(),
                 hindrance: None,
                 has_blocks: false,
                 waiters: 0,
@@ -89,6 +92,11 @@ impl Redoing {
     pub fn redo_all(&self, all: bool) {
         self.state.lock().redoes_all = all;
         self.changed.notify_all();
+    }
+
+    /// Everything up to this place is in the tables.
+    pub fn redone(&self) -> Lsn {
+        self.state.lock().redone.min(self.core.commits.log.place())
     }
 
     /// What is in the way of the redo.
@@ -116,6 +124,7 @@ impl Redoing {
     /// The database takes transactions of its own: no log has to stay for the redo.
     pub fn forget_packets(&self) {
         *self.packets.lock() = None;
+        self.state.lock().redone = Lsn::MAX;
     }
 
     /// Threads may serve again.
@@ -131,7 +140,7 @@ impl Redoing {
         let mut state = self.state.lock();
         state.waiters += 1;
         let outcome = loop {
-            if self.core.commits.log.place() >= place {
+            if state.redone >= place {
                 break Ok(true);
             }
             if let Some(failure) = &state.failure {
@@ -187,7 +196,10 @@ impl Redoing {
         };
         let mut state = self.state.lock();
         match redone {
-            Ok(true) => packets.pass(),
+            Ok(true) => {
+                state.redone = packets.place();
+                packets.pass();
+            }
             Ok(false) => return Ok(false),
             Err(error) => {
                 self.changed.notify_all();

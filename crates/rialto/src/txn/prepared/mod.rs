@@ -37,6 +37,7 @@ mod take_again;
 mod vote;
 
 pub(crate) use noted_locks::NotedLocks;
+pub(crate) use record::PREPARED;
 pub use registry::PreparedTransaction;
 pub(crate) use registry::{Decision, PreparedTransactions};
 pub(crate) use take_again::TakenAgain;
