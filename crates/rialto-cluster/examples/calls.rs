@@ -98,6 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             replication: ReplicationOptions::default(),
             repair_after: None,
             move_patience: std::time::Duration::from_secs(300),
+            compare_every: None,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: procedures(),

@@ -4,6 +4,7 @@ use rialto::log::{LogBlocks, LogFileLayout, LogPoint, LogPosition};
 use serde::{Deserialize, Serialize};
 
 use super::backup::BackupMessage;
+use super::compare::Compared;
 use super::transactions::{Cancelled, Serves, SqlWork};
 use super::transfer::{Piece, Pull};
 use crate::protocol::replication::Envelope;
@@ -27,6 +28,8 @@ pub enum Packet {
     Cancel(Cancelled),
     /// About a backup of the cluster.
     Backup(BackupMessage),
+    /// What a replica has found in a comparison.
+    Compared(Compared),
 }
 
 /// Bytes that are no packet.

@@ -53,6 +53,8 @@ pub struct Cluster {
     pub repair_after: Option<Duration>,
     /// The same.
     pub move_patience: Duration,
+    /// The same.
+    pub compare_every: Option<Duration>,
     directory: Directory,
     /// Those of nodes that were not started yet: until then nothing else gets their ports.
     listeners: Vec<Option<TcpListener>>,
@@ -131,6 +133,7 @@ impl Cluster {
             replication,
             repair_after: None,
             move_patience: PATIENCE,
+            compare_every: None,
             directory,
             listeners,
         };
@@ -150,6 +153,7 @@ impl Cluster {
             replication: self.replication,
             repair_after: self.repair_after,
             move_patience: self.move_patience,
+            compare_every: self.compare_every,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),

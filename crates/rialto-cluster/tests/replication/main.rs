@@ -155,6 +155,15 @@ fn fault(world: &mut World) {
             };
             world.tell_replica(leading.unwrap_or(0), event);
         }
+        34 => {
+            // The tables of a replica are found to be others than the primary's.
+            let other = draw.below(nodes) as usize;
+            if let Some(leading) = leading.filter(|leading| *leading != other) {
+                world.nodes[other].differs = true;
+                let member = world.nodes[other].member();
+                world.tell_replica(leading, Event::Differs { member });
+            }
+        }
         32 | 33 => (0..nodes as usize).for_each(|node| world.give_up(node)),
         _ => {
             world.end_link_faults();

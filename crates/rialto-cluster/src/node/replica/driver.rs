@@ -19,6 +19,7 @@ use super::shipping::{NotShipped, Shipping};
 use super::store_requests::{StoreRequests, read_configuration};
 use crate::control::{ControlError, ControlStore};
 use crate::net::Class;
+use crate::node::compare::answer_comparisons;
 use crate::node::packet::{Packet, blocks};
 use crate::node::random::random_number;
 use crate::node::sending::Sending;
@@ -49,6 +50,8 @@ pub enum Input {
     Idle,
     /// A copy went to another node; its cursor keeps the log behind it.
     Copied(NodeId, Box<LogCursor>),
+    /// The tables of another replica are not those of this one.
+    Differs(Member),
     /// An operator wants another primary.
     Switchover(NodeId),
     /// The partition is to have a replica on this node.
@@ -241,6 +244,8 @@ impl Driver {
     fn opened(&mut self, follower: Arc<Follower>, life: Life) -> Result<(), Stops> {
         self.changes = Changes::None;
         (self.log_ended, self.is_unfit) = (false, false);
+        let me = Member { node: self.me.node, life };
+        answer_comparisons(&follower, self.shared.partition, me, self.sending.clone());
         let begins = {
             let mut state = self.shared.state.lock();
             state.kernel = Kernel::Following(follower);
@@ -329,6 +334,7 @@ impl Driver {
                 self.shipping.keep(to, *cursor);
                 Ok(())
             }
+            Input::Differs(member) => self.step(Event::Differs { member }, &[]),
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Add(node) => {
                 // The life of a learner decides nothing.
