@@ -64,7 +64,7 @@ impl Cluster {
     /// A cluster whose nodes all run. When one stops, others soon take over from it; on a busy machine they may do so
     /// although none has stopped.
     pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
-        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, None, quick())
+        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, None, (quick(), None))
     }
 
     /// The same for tests in which primaries and the replicas in sync are to stay, whatever else the machine does.
@@ -79,14 +79,20 @@ impl Cluster {
         (partitions, replicas): (u32, u32),
         unprotected: Unprotected,
     ) -> Cluster {
-        Cluster::made(name, (nodes, partitions, replicas), unprotected, None, calm())
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, None, (calm(), None))
+    }
+
+    /// A calm one of two nodes, which compare replicas in the background.
+    pub fn comparing(name: &str, partitions: u32, every: Duration) -> Cluster {
+        let unprotected = Unprotected::WhenOnDisk;
+        Cluster::made(name, (2, partitions, 2), unprotected, None, (calm(), Some(every)))
     }
 
     /// A calm one that is made of a backup.
     pub fn restored(name: &str, nodes: u32, replicas: u32, backup: &Path) -> Cluster {
         let partitions = Manifest::verify(backup).unwrap().partitions.len() as u32;
         let unprotected = Unprotected::WhenOnDisk;
-        Cluster::made(name, (nodes, partitions, replicas), unprotected, Some(backup), calm())
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, Some(backup), (calm(), None))
     }
 
     fn made(
@@ -94,7 +100,7 @@ impl Cluster {
         (nodes, partitions, replicas): (u32, u32, u32),
         unprotected: Unprotected,
         backup: Option<&Path>,
-        replication: ReplicationOptions,
+        (replication, compare_every): (ReplicationOptions, Option<Duration>),
     ) -> Cluster {
         let store = MemoryStore::new();
         // A port is given back when its node starts.
@@ -133,7 +139,7 @@ impl Cluster {
             replication,
             repair_after: None,
             move_patience: PATIENCE,
-            compare_every: None,
+            compare_every,
             directory,
             listeners,
         };

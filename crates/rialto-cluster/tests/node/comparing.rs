@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rialto::SumRange;
 use rialto::fault_injection::distort_redo;
 use rialto::io::Random;
-use rialto::{Database, SumRange};
 use rialto_cluster::node::{ComparisonReport, ComparisonStatus, Difference};
 
 use crate::cluster::{Cluster, soon};
@@ -80,26 +80,24 @@ fn with_notes(name: &str, replicas: u32) -> Cluster {
     let mut session = session(&cluster, cluster.primary(0));
     run(&mut session, "CREATE TABLE notes (id int8 PRIMARY KEY, note text)");
     run(&mut session, "CREATE INDEX by_note ON notes (note)");
-    for id in 0..300 {
-        run(&mut session, &format!("INSERT INTO notes VALUES ({id}, 'note {id}')"));
-    }
+    let values: Vec<String> = (0..300).map(|id| format!("({id}, 'note {id}')")).collect();
+    run(&mut session, &format!("INSERT INTO notes VALUES {}", values.join(", ")));
     cluster
 }
 
-/// The rows of a table as a node's replica has them, in words.
-fn rows(db: &Database, table: &str) -> Vec<String> {
-    let table = db.table(table).unwrap();
+/// The notes as a node's replica has them, in words. None while it is opened or copied.
+fn notes(cluster: &Cluster, node: usize) -> Option<Vec<String>> {
+    let db = cluster.replica(node, 0).readable()?;
+    let table = db.table("notes").ok()?;
     let all = SumRange { show: usize::MAX, ..SumRange::all() };
-    db.read(|tx| tx.sum_range(&table, &all)).unwrap().shown
+    db.read(|tx| tx.sum_range(&table, &all)).ok().map(|sum| sum.shown)
 }
 
 /// Waits until all replicas of partition 0 are in sync and have the same notes.
 fn all_have_the_same(cluster: &Cluster, replicas: usize) {
     soon("all replicas are in sync and have the same", || {
         cluster.in_sync(0, replicas);
-        let read: Vec<_> = (0..replicas)
-            .map(|node| cluster.replica(node, 0).readable().map(|db| rows(&db, "notes")))
-            .collect();
+        let read: Vec<_> = (0..replicas).map(|node| notes(cluster, node)).collect();
         read.iter().all(|rows| rows.is_some() && *rows == read[0])
     });
 }
@@ -188,19 +186,13 @@ fn a_primary_that_more_replicas_disagree_with_leads_no_more() {
     let found = differences(&cluster);
     assert!(found.iter().all(|found| found.replica == format!("node-{primary}")), "{found:?}");
     all_have_the_same(&cluster, 3);
-    let new = cluster.replica(cluster.primary(0), 0).readable().unwrap();
-    assert!(rows(&new, "notes")[9].contains("odd two 4405"));
+    assert!(notes(&cluster, primary).unwrap()[9].contains("odd two 4405"));
     no_difference(&cluster);
 }
 
 #[test]
 fn in_the_background_a_difference_is_found_too() {
-    let mut cluster = Cluster::calm("background", 2, 1, 2);
-    cluster.compare_every = Some(Duration::from_millis(100));
-    for node in 0..2 {
-        cluster.stop(node);
-        cluster.start(node);
-    }
+    let cluster = Cluster::comparing("background", 1, Duration::from_millis(100));
     ready(&cluster, 1, 2);
     let primary = cluster.primary(0);
     let mut client = session(&cluster, primary);
@@ -215,12 +207,7 @@ fn in_the_background_a_difference_is_found_too() {
 /// are the same are never told to differ, and stay in sync.
 #[test]
 fn what_is_the_same_is_never_told_to_differ() {
-    let mut cluster = Cluster::calm("same", 2, 2, 2);
-    cluster.compare_every = Some(Duration::from_millis(1));
-    for node in 0..2 {
-        cluster.stop(node);
-        cluster.start(node);
-    }
+    let cluster = Cluster::comparing("same", 2, Duration::from_millis(1));
     ready(&cluster, 2, 2);
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
