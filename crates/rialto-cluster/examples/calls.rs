@@ -99,6 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             repair_after: None,
             copy_bytes_per_second: None,
             move_patience: std::time::Duration::from_secs(300),
+            compare_every: None,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: procedures(),

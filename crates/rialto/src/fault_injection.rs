@@ -3,6 +3,10 @@
 //! feature [`is_on`] is a constant and costs nothing. The same holds for [`pause`]: it marks a point at which a thread
 //! sometimes stops for a moment, so that other threads see a half-done change.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
 /// Whether this bug is put back: the variable `RIALTO_BUG` names it.
 #[inline(always)]
 pub fn is_on(bug: &str) -> bool {
@@ -36,6 +40,27 @@ pub(crate) fn pause(one_in: u64) {
     pauses::pause(one_in);
     #[cfg(not(feature = "fault-injection"))]
     let _ = one_in;
+}
+
+/// Makes other bytes of those of a packet, or none, if it is to stay as it is.
+pub type Distortion = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+
+static HAS_DISTORTION: AtomicBool = AtomicBool::new(false);
+static DISTORTION: Mutex<Option<Distortion>> = Mutex::new(None);
+
+/// From now on followers of this process redo other packets than their logs have, where this says so: tests have tables that are
+/// not their log, redone. It takes the place of an earlier one, and needs no feature.
+pub fn distort_redo(distortion: Distortion) {
+    *DISTORTION.lock() = Some(distortion);
+    HAS_DISTORTION.store(true, Ordering::Release);
+}
+
+/// The bytes that are redone in place of those of a packet, if they are others.
+pub(crate) fn distorted(packet: &[u8]) -> Option<Vec<u8>> {
+    if !HAS_DISTORTION.load(Ordering::Acquire) {
+        return None;
+    }
+    DISTORTION.lock().as_ref().and_then(|distort| distort(packet))
 }
 
 #[cfg(feature = "fault-injection")]

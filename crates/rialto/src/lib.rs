@@ -143,8 +143,8 @@ pub use row::Record;
 pub use store::{PageStats, Table};
 pub use txn::two_stage::{TwoStage, TwoStageAccount};
 pub use txn::{
-    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, PreparedTransaction, Retries, RowKey,
-    Rows, Savepoint, Scan, ScanMode, Transaction, TxOptions,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, PreparedTransaction, RangeSum, Retries,
+    RowKey, Rows, Savepoint, Scan, ScanMode, SumRange, Transaction, TxOptions,
 };
 
 /// The examples of README compile.

@@ -1,4 +1,5 @@
-//! `rialto cluster check`: verifies the replicas of nodes that are stopped, or a backup.
+//! `rialto cluster check`: verifies a backup, or the replicas of nodes that are stopped, and has nodes that run compare the
+//! replicas of what they lead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use rialto::recovery::check;
 use rialto_cluster::node::Manifest;
 use rialto_cluster::node::admin::{AdminRequest, Reached, ask};
 
+use super::comparing::Comparing;
 use super::failed::Failed;
 use super::node_file::NodeFile;
 use super::say::say;
@@ -21,7 +23,8 @@ use crate::args::MemoryArgs;
 /// How long a node has to show that it runs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Verify a backup, or the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+/// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those of
+/// nodes that are stopped: checksums, log, and that indexes agree with tables
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The directory that has the directories of the nodes on this machine, or that of one node
@@ -35,7 +38,7 @@ pub struct CheckArgs {
     memory: MemoryArgs,
 }
 
-/// Verifies the backup, or the replicas one after the other.
+/// Verifies the backup, or the replicas of stopped nodes one after the other, while those that run compare theirs.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
     if let Some(backup) = &args.backup {
         let manifest = Manifest::verify(backup).map_err(Failed::unusable)?;
@@ -45,16 +48,20 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
     args.memory.warn();
     let data = args.data.as_deref().expect("it is required without a backup");
     let mut is_sound = true;
+    let mut comparing = Vec::new();
     for (directory, file) in NodeFile::all(data)? {
         let reached = ask(&directory, &AdminRequest::Status, PATIENCE);
         if reached.map_err(|error| Failed::of_file(&directory, &error))? != Reached::Down {
-            say(format_args!("{}: it runs, so its replicas are not verified; stop it for that", file.name))?;
+            comparing.push(Comparing::begin(directory, file.name)?);
             continue;
         }
         say(format_args!("{}: it is stopped; its replicas are verified", file.name))?;
         for database in databases(&directory)? {
             is_sound &= verify(&database, args.memory)?;
         }
+    }
+    for comparing in comparing {
+        is_sound &= comparing.end()?;
     }
     Ok(ExitCode::from(u8::from(!is_sound)))
 }

@@ -24,6 +24,7 @@ mod backup;
 mod balance;
 mod check;
 mod child;
+mod comparing;
 mod control;
 mod decide;
 mod demo;
@@ -93,7 +94,8 @@ enum ClusterCommand {
     Backup(backup::BackupArgs),
     /// Make a new cluster of a backup: as init does, with the data of the backup
     Restore(Box<restore::RestoreArgs>),
-    /// Verify a backup, or the replicas of nodes that are stopped: checksums, log, and that indexes agree with tables
+    /// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those
+    /// of nodes that are stopped: checksums, log, and that indexes agree with tables
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]

@@ -59,6 +59,10 @@ pub struct NodeArgs {
     /// bound
     #[arg(long, value_name = "N", default_value_t = 128 << 20, value_parser = copy_pace)]
     copy_bytes_per_second: u64,
+    /// Every so many seconds the replicas of each partition that this node leads are compared with each other, in the
+    /// background; 0: only by `rialto cluster check`
+    #[arg(long, value_name = "S", default_value_t = 3600)]
+    compare_every_seconds: u64,
     /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
     /// them with commas
     #[arg(long, value_name = "LEVEL|FILTER", default_value = QUIET)]
@@ -219,6 +223,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         copy_bytes_per_second: NonZeroU64::new(args.copy_bytes_per_second),
         move_patience: MOVE_PATIENCE,
+        compare_every: Some(args.compare_every_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         security: file.security(&args.data).map_err(Opening::Failed)?,
         make: Arc::new(make_table),
         procedures: Procedures::default(),
@@ -250,7 +255,8 @@ impl Told {
             let status = replica.status();
             Some(format!("{}: {}", status.partition, status.trouble?))
         });
-        let now: BTreeSet<String> = node.trouble().into_iter().chain(replicas).collect();
+        let differences = node.differences().into_iter().map(|difference| difference.to_string());
+        let now: BTreeSet<String> = node.trouble().into_iter().chain(replicas).chain(differences).collect();
         for what in now.difference(&self.0) {
             tell(what);
         }

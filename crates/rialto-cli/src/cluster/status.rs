@@ -53,6 +53,12 @@ impl View {
         self.partitions.iter().filter(move |partition| partition.protected_by(self) < least)
     }
 
+    /// What comparisons have found, at the nodes of this machine.
+    fn differences(&self) -> Vec<&str> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        reports.flat_map(|report| report.differences.iter().map(String::as_str)).collect()
+    }
+
     /// Branches of transactions over several partitions that have voted, and do not know the decision.
     fn in_doubt(&self) -> u64 {
         self.nodes.iter().filter_map(|node| node.report.as_ref()).map(|report| report.in_doubt).sum()
@@ -111,6 +117,7 @@ fn in_json(view: &View, data: &Path) -> Value {
     json!({
         "nodes": nodes,
         "partitions": partitions,
+        "differences": view.differences(),
         "in_doubt": view.in_doubt(),
         "undecided": undecided,
         "unprotected": view.unprotected().count(),
@@ -188,6 +195,9 @@ fn node_in_words(text: &mut String, node: &NodeView) {
     let Some(report) = &node.report else { return };
     if let Some(trouble) = &report.trouble {
         let _ = writeln!(text, "  {trouble}");
+    }
+    for difference in &report.differences {
+        let _ = writeln!(text, "  {difference}");
     }
     for replica in &report.replicas {
         if let Some(trouble) = &replica.trouble {

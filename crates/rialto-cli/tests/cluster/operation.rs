@@ -25,6 +25,16 @@ fn a_demo_goes_on_with_its_data_and_leaves_no_process_however_it_ends() {
     for (before, after) in partitions(&before).iter().zip(partitions(&after)) {
         assert!(after["epoch"].as_u64() > before["epoch"].as_u64(), "the same partitions go on");
     }
+    // The replicas of nodes that run are compared with each other, and nothing differs.
+    let checked = demo.command(&["check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    assert_eq!(
+        stdout(&checked).matches("no difference").count(),
+        partitions(&before).len(),
+        "{}",
+        text(&checked)
+    );
+    assert_eq!(demo.status()["differences"], serde_json::json!([]));
     assert_eq!(demo.end_by("INT"), Some(0));
     // Stopped replicas are verified.
     let checked = demo.command(&["check"]);

@@ -12,19 +12,21 @@
 //!   how fast they go.
 //! - `members`: replicas that go from one node to another, and the repair of those that are lost.
 //! - `backup`: a backup of all partitions at one moment, and the databases of a new cluster made of it.
+//! - `compare`: the comparison of a partition's replicas.
 //! - `admin`: what an operator on the same machine asks a node for.
 //! - `clock`, `random`: the node's clock, and numbers that no other process draws.
 //!
 //! The invariants are those of the two state machines, and those at the top of `replica` and of `transactions`.
 //!
 //! Reading order: `facts.rs`, `packet.rs`, `sending.rs`, `replica/mod.rs`, `transfer.rs`, `running.rs`,
-//! `transactions/mod.rs`, `calls/mod.rs`, `members/mod.rs`, `backup/mod.rs`, `admin/mod.rs`.
+//! `transactions/mod.rs`, `calls/mod.rs`, `members/mod.rs`, `backup/mod.rs`, `compare/mod.rs`, `admin/mod.rs`.
 
 pub mod admin;
 mod backup;
 mod calls;
 mod claim;
 mod clock;
+mod compare;
 mod facts;
 mod members;
 mod pace;
@@ -42,6 +44,7 @@ pub use calls::{
 };
 pub use claim::has_replicas;
 pub use clock::NodeClock;
+pub use compare::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
 pub use facts::{
     ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
     init, init_restored,

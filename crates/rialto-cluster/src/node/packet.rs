@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::RelayMessage;
 use super::backup::BackupMessage;
+use super::compare::Compared;
 use super::transactions::{Cancelled, Serves, SqlWork};
 use super::transfer::{Piece, Pull};
 use crate::protocol::replication::Envelope;
@@ -30,6 +31,8 @@ pub enum Packet {
     Backup(BackupMessage),
     /// For an operator of another node's machine. What is asked or answered is beside it.
     Relay(RelayMessage),
+    /// What a replica has found in a comparison.
+    Compared(Compared),
 }
 
 /// Bytes that are no packet.

@@ -16,6 +16,7 @@ use super::admin::Relay;
 use super::backup::{BackupStatus, Backups};
 use super::calls::Procedures;
 use super::claim::claim;
+use super::compare::{ComparisonStatus, Comparisons, Difference};
 use super::facts::{ClusterFacts, FactsError, NodeFacts, Standing};
 use super::members::{Keeper, Placement, give_up, is_left};
 use super::pace::Pace;
@@ -60,6 +61,9 @@ pub struct NodeOptions {
     /// The bytes that this node sends each second of the copies that replicas on other nodes take, all of them together. None:
     /// no bound. A checkpoint of a partition waits while it is copied, so a slow copy needs room in the log.
     pub copy_bytes_per_second: Option<NonZeroU64>,
+    /// So often the replicas of each partition that this node leads are compared with each other, in the background. None:
+    /// only when an operator asks for it.
+    pub compare_every: Option<Duration>,
     /// How connections to other nodes are protected.
     pub security: Security,
     /// Makes what each new partition has from the beginning.
@@ -129,6 +133,7 @@ pub struct Node {
     parts: Arc<Parts>,
     links: Option<Arc<Links>>,
     looking: Option<JoinHandle<()>>,
+    comparing: Option<JoinHandle<()>>,
 }
 
 /// What the threads of a node share.
@@ -142,6 +147,7 @@ pub(super) struct Parts {
     pub transactions: Arc<Transactions>,
     pub backups: Backups,
     pub relay: Relay,
+    pub comparisons: Comparisons,
     replicas: RwLock<BTreeMap<PartitionId, Arc<HostedReplica>>>,
     /// Replicas that are being closed, each on a thread of its own: a copy may have to end.
     closings: Mutex<BTreeMap<PartitionId, JoinHandle<()>>>,
@@ -193,6 +199,7 @@ impl Node {
             transactions,
             backups: Backups::default(),
             relay: Relay::new(sending.clone()),
+            comparisons: Comparisons::default(),
             sending,
             replicas: RwLock::default(),
             closings: Mutex::default(),
@@ -206,12 +213,16 @@ impl Node {
         let handler: Arc<dyn Handler> = Arc::new(Receiving(parts.clone()));
         let links = Arc::new(Links::open(link_options, handler).map_err(NodeError::Links)?);
         parts.sending.open(&links);
-        let mut node = Node { parts: parts.clone(), links: Some(links.clone()), looking: None };
+        let mut node =
+            Node { parts: parts.clone(), links: Some(links.clone()), looking: None, comparing: None };
         parts.see(&links, nodes)?;
         // What fails is tried again, and told meanwhile.
         if let Ok((known, _)) = read_configurations(&*parts.store) {
             *parts.trouble.lock() = parts.host_replicas(&known).err().map(|error| error.to_string());
         }
+        let compared = parts.clone();
+        let compare = move || compared.comparisons.run(&compared, compared.options.compare_every);
+        node.comparing = Some(std::thread::Builder::new().name("rialto-compare".to_owned()).spawn(compare)?);
         let mut keeper = Keeper::new(me, parts.options.repair_after, parts.options.move_patience);
         let looks = Arc::downgrade(&links);
         let look = move || {
@@ -274,6 +285,25 @@ impl Node {
         &self.parts.relay
     }
 
+    /// Begins to compare the replicas of each partition that this node leads. It goes on in the background;
+    /// [`Node::comparison_status`] says how far it is. Gives the comparison's number.
+    ///
+    /// # Errors
+    /// In words: another one runs here.
+    pub fn begin_comparison(&self) -> Result<u64, String> {
+        self.parts.comparisons.begin()
+    }
+
+    /// How far the comparison is that was begun here last.
+    pub fn comparison_status(&self) -> ComparisonStatus {
+        self.parts.comparisons.status()
+    }
+
+    /// What comparisons have found since this node started, in the partitions that it leads, the newest last.
+    pub fn differences(&self) -> Vec<Difference> {
+        self.parts.comparisons.differences()
+    }
+
     /// Why a replica that this node is to have is not there, if so.
     pub fn trouble(&self) -> Option<String> {
         self.parts.trouble.lock().clone()
@@ -296,10 +326,11 @@ impl Node {
         *self.parts.is_closed.lock() = true;
         self.parts.closing.notify_all();
         self.parts.transfers.close();
+        self.parts.comparisons.close();
         self.parts.transactions.stop();
-        if let Some(looking) = self.looking.take() {
+        for thread in [self.looking.take(), self.comparing.take()].into_iter().flatten() {
             // A panic there has told of itself.
-            let _ = looking.join();
+            let _ = thread.join();
         }
         let replicas = std::mem::take(&mut *self.parts.replicas.write());
         for replica in replicas.values() {
@@ -329,6 +360,18 @@ fn resolve(address: &str) -> io::Result<std::net::SocketAddr> {
 impl Parts {
     pub fn replica(&self, partition: PartitionId) -> Option<Arc<HostedReplica>> {
         self.replicas.read().get(&partition).cloned()
+    }
+
+    /// All replicas of the node.
+    pub fn replicas(&self) -> Vec<Arc<HostedReplica>> {
+        self.replicas.read().values().cloned().collect()
+    }
+
+    /// The name of a node.
+    pub fn name_of(&self, node: NodeId) -> String {
+        let nodes = self.nodes.read();
+        let found = nodes.iter().find(|facts| facts.node == node.0);
+        found.map_or_else(|| node.to_string(), |facts| facts.name.clone())
     }
 
     fn closes_within(&self, time: Duration) -> bool {
@@ -544,6 +587,7 @@ impl Handler for Receiving {
             Packet::Cancel(cancelled) => parts.transactions.cancelled(cancelled),
             Packet::Backup(message) => parts.backups.received(from, message),
             Packet::Relay(message) => parts.relay.received(from, message, beside),
+            Packet::Compared(answer) => parts.comparisons.received(from, answer),
         }
     }
 

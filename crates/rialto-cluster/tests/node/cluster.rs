@@ -60,6 +60,8 @@ pub struct Cluster {
     pub copy_bytes_per_second: Option<NonZeroU64>,
     /// The same.
     pub move_patience: Duration,
+    /// The same.
+    pub compare_every: Option<Duration>,
     directory: Directory,
     /// Those of nodes that were not started yet: until then nothing else gets their ports.
     listeners: Vec<Option<TcpListener>>,
@@ -69,7 +71,7 @@ impl Cluster {
     /// A cluster whose nodes all run. When one stops, others soon take over from it; on a busy machine they may do so
     /// although none has stopped.
     pub fn new(name: &str, nodes: u32, partitions: u32, replicas: u32) -> Cluster {
-        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, None, quick())
+        Cluster::made(name, (nodes, partitions, replicas), Unprotected::WhenOnDisk, None, (quick(), None))
     }
 
     /// The same for tests in which primaries and the replicas in sync are to stay, whatever else the machine does.
@@ -90,14 +92,20 @@ impl Cluster {
         (partitions, replicas): (u32, u32),
         unprotected: Unprotected,
     ) -> Cluster {
-        Cluster::made(name, (nodes, partitions, replicas), unprotected, None, calm())
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, None, (calm(), None))
+    }
+
+    /// A calm one of two nodes, which compare replicas in the background.
+    pub fn comparing(name: &str, partitions: u32, every: Duration) -> Cluster {
+        let unprotected = Unprotected::WhenOnDisk;
+        Cluster::made(name, (2, partitions, 2), unprotected, None, (calm(), Some(every)))
     }
 
     /// A calm one that is made of a backup.
     pub fn restored(name: &str, nodes: u32, replicas: u32, backup: &Path) -> Cluster {
         let partitions = Manifest::verify(backup).unwrap().partitions.len() as u32;
         let unprotected = Unprotected::WhenOnDisk;
-        Cluster::made(name, (nodes, partitions, replicas), unprotected, Some(backup), calm())
+        Cluster::made(name, (nodes, partitions, replicas), unprotected, Some(backup), (calm(), None))
     }
 
     fn made(
@@ -105,7 +113,7 @@ impl Cluster {
         (nodes, partitions, replicas): (u32, u32, u32),
         unprotected: Unprotected,
         backup: Option<&Path>,
-        replication: ReplicationOptions,
+        (replication, compare_every): (ReplicationOptions, Option<Duration>),
     ) -> Cluster {
         let store = MemoryStore::new();
         // A port is given back when its node starts.
@@ -145,6 +153,8 @@ impl Cluster {
             repair_after: None,
             copy_bytes_per_second: None,
             move_patience: Duration::from_secs(120),
+            move_patience: PATIENCE,
+            compare_every,
             directory,
             listeners,
         };
@@ -165,6 +175,7 @@ impl Cluster {
             repair_after: self.repair_after,
             copy_bytes_per_second: self.copy_bytes_per_second,
             move_patience: self.move_patience,
+            compare_every: self.compare_every,
             security: Security::PlainOnLoopback,
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),

@@ -3,6 +3,7 @@
 mod backups;
 mod calls;
 mod cluster;
+mod comparing;
 mod members;
 mod reads;
 mod relayed;

@@ -294,7 +294,9 @@ impl World {
             return self.step(node, Event::StartOverFailed, &[]);
         }
         let common = self.nodes[node].log.common(&other.log.blocks);
-        if common >= other.trimmed && self.random.chance(1, 2) {
+        // An older checkpoint may have what differs.
+        let goes_back = common >= other.trimmed && self.random.chance(1, 2) && !self.nodes[node].differs;
+        if goes_back {
             self.nodes[node].log.cut(common);
         } else {
             let least = other.trimmed.min(other.log.on_disk);
@@ -302,6 +304,7 @@ impl World {
             let blocks = other.log.blocks[..copied].to_vec();
             self.nodes[node].log = ModelLog { blocks, on_disk: copied, redone: copied };
             self.nodes[node].life = Life(self.random.next());
+            self.nodes[node].differs = self.nodes[from].differs;
         }
         let this = &mut self.nodes[node];
         (this.is_half, this.trimmed, this.bound) = (false, 0, 0);

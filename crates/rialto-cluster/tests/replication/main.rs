@@ -52,7 +52,7 @@ fn fault(world: &mut World) {
     // Half of the faults meet the primary.
     let leading = (0..nodes as usize).find(|node| world.role(*node) == Some(RoleKind::Leading));
     let node = if draw.chance(1, 2) { leading.unwrap_or(node) } else { node };
-    match draw.below(36) {
+    match draw.below(37) {
         0 => world.kill_process(node),
         1 | 2 => world.lose_power(node),
         3 | 4 => world.pause(node, draw.below(3 * PROMISE)),
@@ -166,6 +166,16 @@ fn fault(world: &mut World) {
                 world.nodes[node].cut_off_store = true;
             }
             world.run_until(world.time + 3 * PROMISE);
+        }
+
+        35 => {
+            // The tables of a replica are found to be others than the primary's.
+            let other = draw.below(nodes) as usize;
+            if let Some(leading) = leading.filter(|leading| *leading != other) {
+                world.nodes[other].differs = true;
+                let member = world.nodes[other].member();
+                world.tell_replica(leading, Event::Differs { member });
+            }
         }
         32 | 33 => (0..nodes as usize).for_each(|node| world.give_up(node)),
         _ => {

@@ -97,6 +97,8 @@ pub struct Node {
     pub fails_to_lead: bool,
     pub openings: Openings,
     pub redoes: Redoes,
+    /// Its tables are not its log, redone. Only a copy repairs that.
+    pub differs: bool,
     /// What has failed is repaired by an opening only.
     pub needs_opening: bool,
     /// Its replica has said that it is none of the partition's.

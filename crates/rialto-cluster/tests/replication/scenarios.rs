@@ -1,5 +1,6 @@
 //! What replication promises about time, and about what has to be waited for.
 
+mod differing;
 mod disks;
 mod members;
 mod openings;

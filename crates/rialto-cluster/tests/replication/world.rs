@@ -218,6 +218,7 @@ impl World {
                 fails_to_lead: false,
                 openings: Openings::Usual,
                 redoes: Redoes::Usual,
+                differs: false,
                 needs_opening: false,
                 says_removed: false,
                 leads_begun: 0,

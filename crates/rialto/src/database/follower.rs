@@ -1,5 +1,6 @@
 //! [`Follower`]: a database that follows the log of another one.
 
+mod observer;
 mod redoing;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::observer::Observer;
 use self::redoing::Redoing;
 use super::Database;
 use crate::backup::{self, ReceivedCopy};
@@ -29,7 +31,8 @@ use crate::log::{LogBlocks, LogPoint, Packet, PacketKind};
 use crate::open::{self, Handle, Role};
 use crate::options::{Background, Options};
 use crate::recovery::OpenError;
-use crate::store::Storage;
+use crate::row::IntoKey;
+use crate::store::{Storage, Table};
 use crate::txn::Scan;
 use crate::txn::prepared::{PREPARED, TakenAgain};
 
@@ -223,6 +226,25 @@ impl Follower {
     /// ([`Follower::open_redoing_up_to`]). A cluster sets it to what all copies in sync have.
     pub fn redo_up_to(&self, last: Lsn) {
         self.redoing.allow(last);
+    }
+
+    /// From now on `observe` is called each time that a transaction which has written or deleted the row with this primary key
+    /// is redone, with the transaction's place and before the next one is redone: the tables are as they were at this place, and a
+    /// transaction that reads them sees exactly that. It takes the place of an earlier one.
+    ///
+    /// The redo waits for it, so it is to return soon. It is not called for what an opening redoes, nor once the database is to
+    /// [lead](Follower::lead) or is closed. It must not use this follower, but [`Follower::database`].
+    ///
+    /// # Errors
+    /// Those of a key that is none of the table's.
+    pub fn observe(
+        &self,
+        table: &Table,
+        key: impl IntoKey,
+        observe: impl Fn(&Database, Lsn) + Send + Sync + 'static,
+    ) -> Result<()> {
+        self.redoing.observe(Observer::new(&self.database, (table, key), observe)?);
+        Ok(())
     }
 
     /// Everything up to this place is in memory that outlives the process.

@@ -8,7 +8,7 @@
 //! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,
 //!   until the commit; `bulk_load`: rows into those; `rewrite` and [`moving`]: copies of tables;
 //!   [`long_work`]: how far the long ones of these have come;
-//! - `entries`: reads of an index without its rows; `scope`: what an action may touch;
+//! - `entries`: reads of an index without its rows; `range_sum`: sums of ranges, which copies of a database compare; `scope`: what an action may touch;
 //! - `runs`: the runs of one transaction; `retries`: when it runs again; `core`: what all transactions share;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: a part of a transaction, which runs some actions of a phase at the same time as other parts do;
@@ -55,6 +55,7 @@ mod pages;
 pub(crate) mod part;
 mod prefetch;
 pub(crate) mod prepared;
+mod range_sum;
 mod read;
 pub(crate) mod redo_steps;
 pub(crate) mod redone;
@@ -80,6 +81,7 @@ pub use entries::IndexEntry;
 pub use fields::Fields;
 pub use options::{Isolation, TxOptions};
 pub use prepared::PreparedTransaction;
+pub use range_sum::{RangeSum, SumRange};
 pub use read::RowKey;
 pub use retries::Retries;
 pub use rows::Rows;

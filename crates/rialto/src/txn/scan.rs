@@ -469,6 +469,22 @@ impl Context {
         Ok((slot, range))
     }
 
+    /// As [`Context::begin_scan`], of the rows whose entries in an index lie in a range of its keys.
+    pub(super) fn begin_scan_within(
+        &mut self,
+        table: &Table,
+        index: WhichIndex,
+        bounds: (Bound<Key>, Bound<Key>),
+        limit: Option<u64>,
+    ) -> Result<(u32, ByteScan)> {
+        let slot = self.use_for_scan(table, ScanMode::Share, false)?;
+        self.tables.at(slot).schema.find_key_shape(index)?;
+        let (direction, mode) = (Direction::Forward, RecordMode::Shared);
+        let range = ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit, before: 0 };
+        self.stay_in_scan(slot, &range)?;
+        Ok((slot, range))
+    }
+
     fn use_for_scan(&mut self, table: &Table, mode: ScanMode, is_whole: bool) -> Result<u32> {
         if self.scope.is_on() {
             self.stay_in_table(table, Touch::Read)?;

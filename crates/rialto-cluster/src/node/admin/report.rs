@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{BackupStatus, DecisionStage, Node, NodeFacts, ReplicaStatus};
+use crate::node::{BackupStatus, ComparisonStatus, DecisionStage, Node, NodeFacts, ReplicaStatus};
 use crate::protocol::replication::{Configuration, Member, RoleKind, Unprotected};
 use crate::protocol::transactions::{Decision, Opening, TransactionId, Undecided};
 use crate::protocol::{NodeId, PartitionId};
@@ -60,6 +60,10 @@ pub enum AdminRequest {
     },
     /// How far the backup is that was begun here last: [`AdminAnswer::Backup`].
     BackupStatus,
+    /// The replicas of the partitions that it leads are to be compared with each other.
+    Compare,
+    /// How far the comparison is that was begun here last: [`AdminAnswer::Comparison`].
+    ComparisonStatus,
 }
 
 /// What a node answers.
@@ -80,6 +84,10 @@ pub enum AdminAnswer {
     Begun,
     /// The backup of this number has begun, in hexadecimal digits as its manifest has it.
     BackupBegun(String),
+    /// How far the comparison is that was begun here last.
+    Comparison(ComparisonStatus),
+    /// The comparison of this number has begun.
+    ComparisonBegun(u64),
     /// It does not, for this reason.
     Refused(String),
 }
@@ -107,6 +115,9 @@ pub struct NodeReport {
     pub undecided: Vec<UndecidedReport>,
     /// Transactions that an operator has decided since the node leads their deciding partitions.
     pub decided: Vec<DecidedReport>,
+    /// What comparisons have found since it started, in words, the newest last.
+    #[serde(default)]
+    pub differences: Vec<String>,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
 }
@@ -199,6 +210,7 @@ impl NodeReport {
             nodes: node.nodes(),
             connections: node.links().connections(),
             trouble: node.trouble(),
+            differences: node.differences().iter().map(ToString::to_string).collect(),
             in_doubt: unfinished.iter().map(|of| of.prepared as u64).sum(),
             undecided: unfinished
                 .iter()

@@ -223,6 +223,11 @@ fn carry_out(node: &Node, request: &AdminRequest) -> AdminAnswer {
             let begun = node.begin_backup(to);
             return begun.map_or_else(AdminAnswer::Refused, AdminAnswer::BackupBegun);
         }
+        AdminRequest::Compare => {
+            let begun = node.begin_comparison();
+            return begun.map_or_else(AdminAnswer::Refused, AdminAnswer::ComparisonBegun);
+        }
+        AdminRequest::ComparisonStatus => return AdminAnswer::Comparison(node.comparison_status()),
         AdminRequest::BackupStatus => return AdminAnswer::Backup(node.backup_status()),
     };
     begun.map_or_else(|refused| refused, |()| AdminAnswer::Begun)

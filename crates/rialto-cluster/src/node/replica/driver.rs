@@ -19,6 +19,7 @@ use super::shipping::{NotShipped, Shipping};
 use super::store_requests::{StoreRequests, read_configuration};
 use crate::control::{ControlError, ControlStore};
 use crate::net::Class;
+use crate::node::compare::answer_comparisons;
 use crate::node::packet::{Packet, blocks};
 use crate::node::random::random_number;
 use crate::node::sending::Sending;
@@ -51,6 +52,8 @@ pub enum Input {
     AskEnd,
     /// A copy went to another node; its cursor keeps the log behind it.
     Copied(NodeId, Box<LogCursor>),
+    /// The tables of another replica are not those of this one.
+    Differs(Member),
     /// An operator wants another primary.
     Switchover(NodeId),
     /// The partition is to have a replica on this node.
@@ -244,6 +247,8 @@ impl Driver {
     fn opened(&mut self, follower: Arc<Follower>, life: Life) -> Result<(), Stops> {
         self.changes = Changes::None;
         (self.log_ended, self.is_unfit) = (false, false);
+        let me = Member { node: self.me.node, life };
+        answer_comparisons(&follower, self.shared.partition, me, self.sending.clone());
         let begins = {
             self.shared.reads.open(&follower);
             let mut state = self.shared.state.lock();
@@ -334,6 +339,7 @@ impl Driver {
                 Ok(())
             }
             Input::AskEnd => self.step(Event::AskEnd, &[]),
+            Input::Differs(member) => self.step(Event::Differs { member }, &[]),
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Add(node) => {
                 // The life of a learner decides nothing.

@@ -23,7 +23,7 @@ use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
 use crate::node::transfer::{Pushing, Transfers};
 use crate::protocol::replication::{
-    Configuration, Envelope, Memories, Once, Replica, ReplicationOptions, RoleKind,
+    Configuration, Envelope, Member, Memories, Once, Replica, ReplicationOptions, RoleKind,
 };
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
@@ -244,6 +244,11 @@ impl HostedReplica {
             return;
         }
         self.tell(Input::Received(Box::new(envelope), beside.to_vec()));
+    }
+
+    /// The tables of another replica are not those of this one, which leads: that one is to take a new copy.
+    pub(in crate::node) fn differs(&self, member: Member) {
+        self.tell(Input::Differs(member));
     }
 
     /// The replica leads on another node, which is one of its standbys.

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use rialto::row::{Column, ColumnType, Value};
+use rialto::row::{Column, ColumnType, IntoKey, Key, Value, WhichIndex};
 use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction, fault_injection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +16,8 @@ pub const TABLE: &str = "rialto_cluster";
 /// What a row is about: the first byte of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// The comparison of replicas that was made last. It has the first key of all: a range behind it is without it.
+    Comparison = 0,
     Bound = 1,
     Committed = 2,
     Decision = 3,
@@ -88,6 +90,8 @@ pub fn read(db: &Database) -> Result<SystemRows<SqlWork>> {
                 return Err(damaged());
             };
             match key.first() {
+                // It is for the standbys' redo alone.
+                Some(0) => {}
                 Some(1) => found.bound.push(parse(&value)?),
                 Some(2) => found.committed.push(parse(&value)?),
                 Some(3) => found.decisions.push(parse(&value)?),
@@ -101,6 +105,41 @@ pub fn read(db: &Database) -> Result<SystemRows<SqlWork>> {
         Ok(())
     })?;
     Ok(rows)
+}
+
+/// Writes the row of a comparison, in place of the one before.
+///
+/// # Errors
+/// Those of the database.
+pub fn put_comparison(tx: &mut Transaction<'_>, table: &Table, value: Vec<u8>) -> Result<()> {
+    put(tx, table, key(Kind::Comparison, &()), value)
+}
+
+/// The primary key of that row.
+pub fn comparison_row() -> [Value; 1] {
+    [Value::Bytes(key(Kind::Comparison, &()))]
+}
+
+/// The row of the last comparison, if there is one.
+///
+/// # Errors
+/// Those of the database.
+pub fn comparison(tx: &mut Transaction<'_>, table: &Table) -> Result<Option<Vec<u8>>> {
+    let Some(row) = tx.get(table, &comparison_row()[..])? else { return Ok(None) };
+    match row.get(1)? {
+        Value::Bytes(value) => Ok(Some(value)),
+        _ => Err(damaged()),
+    }
+}
+
+/// The key of that row, as the table's primary index has it: all others come behind it.
+///
+/// # Errors
+/// Those of a table that is another one.
+pub fn comparison_key(table: &Table) -> Result<Vec<u8>> {
+    let (schema, mut encoded) = (table.schema(), Key::new());
+    comparison_row()[..].encode_into(schema.key_shape(WhichIndex::Primary), &mut encoded)?;
+    Ok(encoded.to_vec())
 }
 
 fn key<T: Serialize>(kind: Kind, of: &T) -> Vec<u8> {

@@ -115,6 +115,7 @@ impl Leading {
         peer.is_some_and(|peer| {
             peer.member.life != member.life
                 || peer.fitness == Fitness::Unfit
+                || (peer.differs && !fault_injection::is_on("differing-standby-kept"))
                 || peer.log == PeerLog::CannotFollow
                 || peer.promise.is_silent(at.now, &common.options)
                 || peer.is_stuck(at.now, &common.options)
@@ -124,6 +125,7 @@ impl Leading {
     fn is_ready(&self, common: &Common, known: &Configuration, peer: &Peer, at: WithLog) -> bool {
         known.learners.iter().any(|learner| learner.node == peer.member.node)
             && peer.fitness == Fitness::Fit
+            && !peer.differs
             && peer.promise.holds(at.now)
             // The promise of one that was just dropped holds on.
             && !peer.promise.is_silent(at.now, &common.options)

@@ -116,6 +116,12 @@ pub enum Event {
     AppendFailed,
     /// Reads at this replica, which follows, have to know how old its tables are: it asks its primary.
     AskEnd,
+    /// The tables of a replica are not those of this one at the same place of the log (C6). Only a primary follows this: the
+    /// replica gets out of sync once the control store is there, and takes a new copy. Until then it counts as before.
+    Differs {
+        /// The replica, in its life.
+        member: Member,
+    },
     /// An operator wants another primary. Only a primary follows this.
     Switchover {
         /// The standby that is to lead.

@@ -180,6 +180,13 @@ impl Leading {
         common.send(to.node, Some(to.life), Message::EndIs { asked_at, began, end, redo });
     }
 
+    /// The tables of a replica are not those of this one at the same place.
+    pub fn differs(&mut self, member: Member) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.member == member) {
+            peer.differs = true;
+        }
+    }
+
     /// A replica says how far it is.
     pub fn status(
         &mut self,
@@ -195,6 +202,9 @@ impl Leading {
         }
         // A member in sync is meant in its recorded life. One that has another is silent, and is dropped.
         let recorded = known.configuration.life_in_sync(from.node);
+        // One that is in sync, or may be by an open swap, has answers that are to stay.
+        let is_out =
+            in_force(common, &known.configuration).all(|configuration| !configuration.is_in_sync(from));
         if recorded.is_some_and(|life| life != from.life) {
             return;
         }
@@ -215,7 +225,16 @@ impl Leading {
         }
         // Without an open database nothing can be sent to it, and before this one leads there is nothing to be sent.
         let Some(received) = received.filter(|_| self.has_led) else { return };
-        if stream.is_some() && stream == peer.stream {
+        if peer.differs && is_out && !fault_injection::is_on("differing-learner-goes-on") {
+            // Its log is the primary's, and its tables are not: it takes a copy all the same.
+            peer.cannot_follow();
+            if now >= peer.next_stream {
+                peer.next_stream = now + common.options.retry;
+                self.streams += 1;
+                let stream = Stream { epoch: self.began, number: self.streams };
+                common.send(from.node, Some(from.life), Message::StartOver { stream, end: received });
+            }
+        } else if stream.is_some() && stream == peer.stream {
             peer.acknowledge(received, now);
         } else if now >= peer.next_stream {
             self.streams += 1;

@@ -26,7 +26,9 @@
 //!   later primary is told so. A replica without a whole database, or that is no member, promises nothing and leads nothing.
 //! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
 //!   starts over, unless it is in sync: no answer is cut off.
-//! - **C6** is not built: a comparison of the standbys' tables with the primary's, by checksums.
+//! - **C6** A replica whose tables are not those of the primary at the same place (`node/compare`) is dropped from those in sync,
+//!   and takes a new copy before it gets back. Until the drop is in force it counts as before: a control store that is away
+//!   stops no partition for it.
 //! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
 //!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!

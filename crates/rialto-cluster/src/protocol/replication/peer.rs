@@ -28,6 +28,8 @@ pub(super) struct Peer {
     pub member: Member,
     pub promise: Promise,
     pub fitness: Fitness,
+    /// Whether its tables were found not to be its log, redone (C6). A new copy has another life.
+    pub differs: bool,
     /// When it has said last how far it is, in whatever state its database was.
     pub heard_at: Option<Moment>,
     pub log: PeerLog,
@@ -51,6 +53,7 @@ impl Peer {
             member,
             promise: Promise::none(),
             fitness: Fitness::Fit,
+            differs: false,
             heard_at: None,
             log: PeerLog::CanFollow,
             stream: None,

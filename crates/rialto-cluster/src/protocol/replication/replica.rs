@@ -229,6 +229,7 @@ impl Replica {
                     self.common.fitness = Fitness::Unfit;
                 }
             }
+            Event::Differs { member } => self.if_leading(|leading, _| leading.differs(member)),
             Event::Switchover { to } => {
                 self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::observer::Observer;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
@@ -29,6 +30,8 @@ pub(super) struct Redoing {
     /// `None` once the database has led.
     packets: Mutex<Option<AppendedPackets>>,
     state: Mutex<RedoState>,
+    /// What is told of changes of a row.
+    observer: Mutex<Option<Arc<Observer>>>,
     /// Told of each change of the state, of blocks, and of what is redone.
     changed: Condvar,
 }
@@ -74,6 +77,7 @@ impl Redoing {
                 is_closed: false,
                 failure: None,
             }),
+            observer: Mutex::default(),
             changed: Condvar::new(),
         })
     }
@@ -99,6 +103,11 @@ impl Redoing {
         self.state.lock().redone.min(self.core.commits.log.place())
     }
 
+    /// From now on this one is told of changes of its row.
+    pub fn observe(&self, observer: Observer) {
+        *self.observer.lock() = Some(Arc::new(observer));
+    }
+
     /// What is in the way of the redo.
     pub fn hindrance(&self) -> Option<Error> {
         self.state.lock().hindrance.clone()
@@ -114,7 +123,7 @@ impl Redoing {
         self.changed.notify_all();
     }
 
-    /// Ends the threads.
+    /// Ends the threads. The observer is not told of anything any more.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.canceller.cancel();
@@ -125,6 +134,7 @@ impl Redoing {
     pub fn forget_packets(&self) {
         *self.packets.lock() = None;
         self.state.lock().redone = Lsn::MAX;
+        *self.observer.lock() = None;
     }
 
     /// Threads may serve again.
@@ -191,7 +201,13 @@ impl Redoing {
         }
         let redone = match packets.next(patience) {
             Ok(None) => return Ok(false),
-            Ok(Some(packet)) => self.redo(&packet, !patience.is_zero()),
+            Ok(Some(packet)) => {
+                let redone = self.redo(&packet, !patience.is_zero());
+                if let Ok(true) = redone {
+                    self.tell_observer(&packet);
+                }
+                redone
+            }
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
@@ -210,6 +226,19 @@ impl Redoing {
             self.changed.notify_all();
         }
         Ok(true)
+    }
+
+    /// Tells the observer of a packet that was redone, before the next one is, if it is about the observer's row. A database
+    /// that is to lead, or is closed, does not wait for that.
+    fn tell_observer(&self, packet: &Packet<'_>) {
+        let Some(observer) = self.observer.lock().clone() else { return };
+        let is_over = {
+            let state = self.state.lock();
+            state.redoes_all || state.is_closed
+        };
+        if !is_over && observer.is_about(packet) {
+            observer.tell(packet.lsn);
+        }
     }
 
     /// Redoes a packet; false if something is in the way. If it may wait, it tries again as long as that is so. The

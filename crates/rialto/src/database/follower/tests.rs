@@ -7,6 +7,7 @@ mod copies;
 mod leading;
 mod lives;
 mod loads;
+mod observed;
 mod written;
 
 use std::ops::ControlFlow;

@@ -44,6 +44,7 @@ use crate::commit::NoPlace;
 use crate::commit::redo;
 use crate::commit::senseless::{self, no_record, no_table};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{Lsn, TableId};
 use crate::io::Moment;
 use crate::isolate::LockMode;
@@ -140,7 +141,9 @@ impl Redoer {
         let mut home = self.packets.home().expect("one packet is redone at a time");
         context.packet = home.borrow();
         (context.writing, context.waits_for_sweep) = (true, true);
-        let redone = context.redo(packet.lsn, packet.bytes).map_err(NoPlace::from);
+        let distorted = fault_injection::distorted(packet.bytes);
+        let bytes = distorted.as_deref().unwrap_or(packet.bytes);
+        let redone = context.redo(packet.lsn, bytes).map_err(NoPlace::from);
         redone.and_then(|()| context.commit_redone(packet.lsn)).map_err(|none| match none {
             NoPlace::Error(error) => error,
             NoPlace::Straddles => unreachable!("the commit waits for the sweep"),

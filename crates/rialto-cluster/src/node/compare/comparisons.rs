@@ -1,0 +1,207 @@
+//! [`Comparisons`]: the comparisons of a node: those that it makes as primary, and what it is answered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::comparison::Found;
+use super::message::Compared;
+use super::report::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
+use super::walk::{Pace, Walk};
+use crate::node::random::random_number;
+use crate::node::running::Parts;
+use crate::protocol::replication::Member;
+use crate::protocol::{Epoch, NodeId, PartitionId};
+
+/// How often it looks whether a partition is due.
+const LOOK: Duration = Duration::from_millis(200);
+/// The longest time from when a partition begins to be led here to its first comparison.
+const FIRST_WITHIN: Duration = Duration::from_secs(60);
+/// How many differences are kept for the operator.
+const DIFFERENCES_MAX: usize = 20;
+
+/// The comparisons of a node.
+pub struct Comparisons {
+    state: Mutex<State>,
+    /// Told of answers, requests and the end.
+    changed: Condvar,
+    last: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// What was answered to comparisons whose answers are awaited.
+    awaited: BTreeMap<(PartitionId, u64), Awaited>,
+    status: ComparisonStatus,
+    is_asked: bool,
+    differences: VecDeque<Difference>,
+    is_closed: bool,
+}
+
+struct Awaited {
+    epoch: Epoch,
+    answers: Vec<(Member, Found)>,
+}
+
+/// When partitions are due, since they are led here in this epoch.
+type Due = BTreeMap<PartitionId, (Epoch, Instant)>;
+
+impl Default for Comparisons {
+    fn default() -> Comparisons {
+        // Another process's numbers do not come again.
+        let last = AtomicU64::new(random_number() >> 16);
+        Comparisons { state: Mutex::default(), changed: Condvar::new(), last }
+    }
+}
+
+impl Comparisons {
+    /// A number that no other comparison of this node has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// An answer has come.
+    pub fn received(&self, from: NodeId, answer: Compared) {
+        let Compared { partition, epoch, number, from: member, found } = answer;
+        let mut state = self.state.lock();
+        let Some(awaited) = state.awaited.get_mut(&(partition, number)) else { return };
+        let is_new = awaited.answers.iter().all(|(other, _)| *other != member);
+        if member.node == from && awaited.epoch == epoch && is_new {
+            awaited.answers.push((member, found));
+            self.changed.notify_all();
+        }
+    }
+
+    /// From now on answers to this comparison are kept.
+    pub(super) fn await_answers(&self, partition: PartitionId, number: u64, epoch: Epoch) {
+        let awaited = Awaited { epoch, answers: Vec::new() };
+        self.state.lock().awaited.insert((partition, number), awaited);
+    }
+
+    /// What was answered by now.
+    pub(super) fn answers(&self, partition: PartitionId, number: u64) -> Vec<(Member, Found)> {
+        let state = self.state.lock();
+        state.awaited.get(&(partition, number)).map_or_else(Vec::new, |awaited| awaited.answers.clone())
+    }
+
+    /// Answers to it are not kept any more.
+    pub(super) fn forget(&self, partition: PartitionId, number: u64) {
+        self.state.lock().awaited.remove(&(partition, number));
+    }
+
+    /// Waits for news, for at most this time; false once the node ends.
+    pub(super) fn wait(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            self.changed.wait_for(&mut state, time);
+        }
+        !state.is_closed
+    }
+
+    /// Rests, for at most this time: it ends sooner if `is_over` says so.
+    pub(super) fn rest(&self, time: Duration, is_over: impl Fn() -> bool) {
+        let until = Instant::now() + time;
+        while !is_over() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.wait(left.min(LOOK)) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the node ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    /// Whether an operator waits for a comparison.
+    pub(super) fn is_asked(&self) -> bool {
+        self.state.lock().is_asked
+    }
+
+    /// A comparison of all partitions that are led here begins soon. Gives its number.
+    ///
+    /// # Errors
+    /// In words: another one has not ended.
+    pub fn begin(&self) -> Result<u64, String> {
+        let mut state = self.state.lock();
+        if let ComparisonStatus::Runs { .. } = state.status {
+            return Err("a comparison runs already".to_owned());
+        }
+        let comparison = self.next_number();
+        (state.status, state.is_asked) = (ComparisonStatus::Runs { comparison }, true);
+        self.changed.notify_all();
+        Ok(comparison)
+    }
+
+    /// How far the one is that was begun last.
+    pub fn status(&self) -> ComparisonStatus {
+        self.state.lock().status.clone()
+    }
+
+    /// What was found since the node started, the newest last: at most twenty.
+    pub fn differences(&self) -> Vec<Difference> {
+        self.state.lock().differences.iter().cloned().collect()
+    }
+
+    pub(super) fn found(&self, difference: Difference) {
+        let mut state = self.state.lock();
+        if state.differences.len() >= DIFFERENCES_MAX {
+            state.differences.pop_front();
+        }
+        state.differences.push_back(difference);
+    }
+
+    /// The node ends.
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Compares what is led here: at an operator's request, and each partition in this time. It is the body of a thread.
+    pub fn run(&self, parts: &Parts, every: Option<Duration>) {
+        let mut due = Due::new();
+        while self.wait(LOOK) {
+            let asked = match self.status() {
+                ComparisonStatus::Runs { comparison } if self.is_asked() => Some(comparison),
+                _ => None,
+            };
+            if let Some(comparison) = asked {
+                self.state.lock().is_asked = false;
+                let partitions = self.compare_all(parts);
+                self.state.lock().status =
+                    ComparisonStatus::Done(ComparisonReport { comparison, partitions });
+            } else if let Some(every) = every {
+                self.compare_due(parts, every, &mut due);
+            }
+        }
+    }
+
+    fn compare_all(&self, parts: &Parts) -> Vec<PartitionComparison> {
+        let mut compared = Vec::new();
+        for replica in parts.replicas() {
+            let Some(lead) = replica.lead() else { continue };
+            compared.push(Walk::new(self, parts, &replica, lead, Pace::Full).run());
+        }
+        compared
+    }
+
+    /// Compares the first partition that is due.
+    fn compare_due(&self, parts: &Parts, every: Duration, due: &mut Due) {
+        let mut led = Due::new();
+        for replica in parts.replicas() {
+            let Some(lead) = replica.lead() else { continue };
+            let (partition, epoch) = (replica.partition(), lead.epoch());
+            let before = due.get(&partition).filter(|(of, _)| *of == epoch);
+            let at = before.map_or_else(|| Instant::now() + every.min(FIRST_WITHIN), |(_, at)| *at);
+            led.insert(partition, (epoch, at));
+            if at <= Instant::now() && !self.is_asked() {
+                led.insert(partition, (epoch, Instant::now() + every));
+                Walk::new(self, parts, &replica, lead, Pace::Gentle).run();
+            }
+        }
+        *due = led;
+    }
+}
