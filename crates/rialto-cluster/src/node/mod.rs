@@ -41,8 +41,8 @@ pub use calls::{
 pub use claim::has_replicas;
 pub use clock::NodeClock;
 pub use facts::{
-    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
-    init, init_restored,
+    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, PROMISE_MS, Standing, check_restored,
+    first_primary, init, init_restored,
 };
 pub use members::{
     FailedMove, Move, Moves, NoRoom, Placement, Purpose, Round, RoundError, balance_round, drain_round,

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
 
 use super::packet::Packet;
@@ -228,7 +229,9 @@ impl Transfers {
     /// The process ends.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.incoming.lock().clear();
+        if !fault_injection::is_on("closing-leaves-transfers") {
+            self.incoming.lock().clear();
+        }
         self.outgoing.lock().clear();
     }
 }
@@ -279,6 +282,7 @@ impl Pulling {
         match piece.rest {
             Rest::More => self.want(),
             Rest::End => self.has_ended = true,
+            Rest::Failed(_) if fault_injection::is_on("failed-transfer-is-the-end") => self.has_ended = true,
             Rest::Failed(why) => return Err(io::Error::other(format!("{}: {why}", self.from))),
         }
         (self.piece, self.read) = (bytes, 0);
@@ -349,3 +353,6 @@ impl Write for Pushing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,7 +108,8 @@ impl Cluster {
                 directory: None,
             })
             .collect();
-        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
+        let cluster =
+            ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected, promise_ms: None };
         let directory = Directory::new(name);
         match backup {
             None => init(&store, &cluster, &facts).unwrap(),

@@ -8,6 +8,7 @@
 //! - [`Placement`]: what all partitions have where, and where a replica is to go: to the least loaded node that has none.
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
+//! - `hand_overs`: when a primary that is to go is asked to hand over.
 //! - `unheard`: since when replicas are not heard.
 //! - `given_up`: the directory of a replica that its node has no more.
 //!
@@ -25,6 +26,7 @@
 //!    taken back.
 
 mod given_up;
+mod hand_overs;
 mod keeper;
 mod moves;
 mod placement;
