@@ -1,8 +1,8 @@
 //! [`Cluster`]: nodes and members of etcd, each on a machine of its own.
 
 use std::fs::File;
-use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl Cluster {
     /// the nodes' directories will be.
     pub fn start(name: &str, promise: Duration, prepare: impl FnOnce(&Directory)) -> Option<Cluster> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::process::Command::new("etcd").arg("--version").output().is_err() {
+        if Command::new("etcd").arg("--version").output().is_err() {
             return skipped("etcd is not installed (Debian: etcd-server)");
         }
         let machines: Vec<&str> = NODES.into_iter().chain(MEMBERS).collect();
@@ -111,11 +111,57 @@ impl Cluster {
     }
 
     pub fn start_node(&mut self, node: usize) {
-        let mut command = self.network.command(NODES[node], env!("CARGO_BIN_EXE_rialto"));
+        let command = self.network.command(NODES[node], env!("CARGO_BIN_EXE_rialto"));
+        self.run_node(node, command);
+    }
+
+    /// Starts a node by another program than the one that is tested.
+    pub fn start_node_by(&mut self, node: usize, program: &str) {
+        let command = self.network.command(NODES[node], program);
+        self.run_node(node, command);
+    }
+
+    /// Starts a node on a machine that was started again since: what was only in its memory is lost.
+    pub fn start_node_after_a_boot(&mut self, node: usize) {
+        let mut command = self.network.command(NODES[node], "sh");
+        // This is seen on that machine alone.
+        let shows_boot =
+            "mount --bind /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        command.args(["-c", shows_boot, "sh", env!("CARGO_BIN_EXE_rialto")]);
+        self.run_node(node, command);
+    }
+
+    fn run_node(&mut self, node: usize, mut command: Command) {
         command.args(["cluster", "node", "--memory-bytes", "200000000", "--log-bytes", "67108864", "--data"]);
         let [out, err] = self.output(NODES[node]);
         let child = command.arg(self.directory(node)).stdout(out).stderr(err).spawn();
         self.nodes[node].child = Some(child.expect("the program starts"));
+    }
+
+    /// Ends a node by SIGTERM, as an operator does.
+    pub fn end_node(&mut self, node: usize) {
+        self.nodes[node].signal("TERM");
+        let ended = self.nodes[node].child.take().expect("it runs").wait();
+        assert_eq!(ended.expect("it ends").code(), Some(0), "{}", NODES[node]);
+    }
+
+    /// Runs a node from a directory until it ends by itself; what it says, and its exit code.
+    pub fn node_in(&self, machine: &str, directory: &Path) -> (String, Option<i32>) {
+        let mut command = self.network.command(machine, env!("CARGO_BIN_EXE_rialto"));
+        let ran =
+            command.args(["cluster", "node", "--data"]).arg(directory).output().expect("the program starts");
+        (text(&ran), ran.status.code())
+    }
+
+    /// What nodes have printed so far.
+    pub fn said(&self, node: usize) -> String {
+        std::fs::read_to_string(self.directory.path().join(format!("{}.log", NODES[node])))
+            .unwrap_or_default()
+    }
+
+    /// The directory of a member of etcd.
+    pub fn member_directory(&self, member: usize) -> PathBuf {
+        self.directory.path().join(MEMBERS[member])
     }
 
     pub fn start_member(&mut self, member: usize) {
@@ -214,7 +260,7 @@ impl Process {
     fn signal(&self, signal: &str) {
         if let Some(child) = &self.child {
             let pid = child.id().to_string();
-            let sent = std::process::Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+            let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
             assert!(sent.expect("kill runs").success(), "{}: {signal}", self.machine);
         }
     }

@@ -124,7 +124,8 @@ impl Lists {
     }
 }
 
-fn begin(address: &str) -> Result<Session, Failure> {
+/// Begins a session with a node.
+pub fn begin(address: &str) -> Result<Session, Failure> {
     let stream = at_address_within(address, Duration::from_secs(1), ANSWER_WITHIN)?;
     Session::begin(stream, "lists")
 }
