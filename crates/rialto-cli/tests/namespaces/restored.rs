@@ -59,8 +59,8 @@ fn a_restored_etcd_revives_no_primary_and_force_leads_on() {
     assert!(found.committed > 0, "{found:?}");
     // As the page says: a standby in sync of the newest configuration leads by force, in each partition.
     for (number, partition) in partitions(&newest).iter().enumerate() {
-        let members = partition["in_sync"].as_array().expect("a list").iter().filter_map(Json::as_str);
-        let standby = members.into_iter().find(|name| partition["primary"] != *name).expect("a standby");
+        let mut members = partition["in_sync"].as_array().expect("a list").iter().filter_map(Json::as_str);
+        let standby = members.find(|name| partition["primary"] != *name).expect("a standby");
         let number = number.to_string();
         let forced = cluster.command(&["force-promote", "--partition", &number, "--node", standby, "--yes"]);
         assert!(forced.status.success(), "partition {number} on {standby}: {}", text(&forced));
