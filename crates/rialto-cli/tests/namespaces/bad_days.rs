@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, PROMISE};
+use crate::cluster::Cluster;
 use crate::common::{Directory, text};
 
 fn copy(from: &Path, to: &Path) {
@@ -23,7 +23,7 @@ fn replace(directory: &Path, from: &str, to: &str) {
 
 #[test]
 fn wrong_files_and_a_second_node_of_a_name_are_refused_by_name() {
-    let Some(mut cluster) = Cluster::start("namespaces-mistakes", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-mistakes", |_| ()) else { return };
     let bank = Bank::begin(&cluster, "standby", 3.0);
     let elsewhere = Directory::new("namespaces-elsewhere");
     let (c, machine) = (cluster.directory(2), "c");

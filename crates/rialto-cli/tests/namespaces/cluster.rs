@@ -18,8 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub const NODES: [&str; 3] = ["a", "b", "c"];
 /// The machines of members of etcd.
 pub const MEMBERS: [&str; 3] = ["e1", "e2", "e3"];
-/// How long a promise holds, unless a test chooses otherwise.
-pub const PROMISE: Duration = Duration::from_millis(800);
+/// A number from the environment.
+pub fn number(name: &str, usual: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else { return usual };
+    text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number"))
+}
+
+/// How long a promise holds: `RIALTO_PROMISE_MS`, 600 unless set. A machine that does much else needs a longer one.
+pub fn promise() -> Duration {
+    Duration::from_millis(number("RIALTO_PROMISE_MS", 600))
+}
 
 /// One cluster at a time: each has six processes.
 static ONE: Mutex<()> = Mutex::new(());
@@ -44,7 +52,7 @@ pub struct Cluster {
 impl Cluster {
     /// Makes one, and starts it; none, which is said, where that is not possible. `prepare` is given the directory in which
     /// the nodes' directories will be.
-    pub fn start(name: &str, promise: Duration, prepare: impl FnOnce(&Directory)) -> Option<Cluster> {
+    pub fn start(name: &str, prepare: impl FnOnce(&Directory)) -> Option<Cluster> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if Command::new("etcd").arg("--version").output().is_err() {
             return skipped("etcd is not installed (Debian: etcd-server)");
@@ -62,14 +70,14 @@ impl Cluster {
         let (nodes, members) = (NODES.map(process).into(), MEMBERS.map(process).into());
         let mut cluster = Cluster { nodes, members, tunnels, network, directory, _one: one };
         (0..MEMBERS.len()).for_each(|member| cluster.start_member(member));
-        cluster.init(promise);
+        cluster.init();
         (0..NODES.len()).for_each(|node| cluster.start_node(node));
         cluster.wait_until_whole();
         Some(cluster)
     }
 
-    fn init(&self, promise: Duration) {
-        let promise = promise.as_millis().to_string();
+    fn init(&self) {
+        let promise = promise().as_millis().to_string();
         let control = MEMBERS.map(|member| format!("http://{}:2379", self.network.address(member)));
         let mut arguments: Vec<String> =
             ["cluster", "init", "--partitions", "3", "--replicas", "2", "--promise-ms", &promise]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::cluster::{Cluster, NODES, PROMISE, partitions};
+use crate::cluster::{Cluster, NODES, partitions, promise};
 use crate::common::{program, stdout, text};
 
 /// How often the loss is tried: it has to meet a transaction between its votes and its decision.
@@ -79,7 +79,7 @@ fn lose_the_newest(cluster: &mut Cluster) {
     cluster.kill_node(behind);
     let alone = serde_json::json!([NODES[leads]]);
     cluster.wait("it is dropped", |status| partitions(status)[0]["in_sync"] == alone && serves(status));
-    sleep(PROMISE);
+    sleep(promise());
     cluster.kill_node(leads);
     cluster.start_node(behind);
     let (name, without) = (NODES[behind], NODES[leads]);
@@ -90,7 +90,7 @@ fn lose_the_newest(cluster: &mut Cluster) {
 
 #[test]
 fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
-    let Some(mut cluster) = Cluster::start("namespaces-decided", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-decided", |_| ()) else { return };
     let mut decided = 0;
     for round in 0..TRIES {
         // What was lost by force is missing in them.

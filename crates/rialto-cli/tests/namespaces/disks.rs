@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, NODES, PROMISE, partitions};
+use crate::cluster::{Cluster, NODES, partitions};
 use crate::loop_mount::{Kind, LoopMount};
 
 /// The node `c` is on a file system of its own, which fills up while it has a standby; then there is room again.
 #[test]
 fn a_standby_whose_disk_is_full_holds_up_nothing_and_comes_back() {
     let mount = RefCell::new(None);
-    let made = Cluster::start("namespaces-full", PROMISE, |directory| {
+    let made = Cluster::start("namespaces-full", |directory| {
         let disk = LoopMount::new(Kind::Ext4, crate::common::Directory::new("namespaces-disk"));
         if let Ok(disk) = &disk {
             std::os::unix::fs::symlink(disk.path(), directory.path().join("c")).expect("a new name");

@@ -6,30 +6,23 @@ use std::time::Duration;
 use rialto::io::Random;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, NODES, partitions};
-
-/// A number from the environment.
-fn number(name: &str, usual: u64) -> u64 {
-    let Ok(text) = std::env::var(name) else { return usual };
-    text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number"))
-}
+use crate::cluster::{Cluster, NODES, number, partitions, promise};
 
 /// How long money is transferred around one of them, in seconds: long enough for some promises.
-fn load_s(promise: Duration) -> f64 {
-    2.0 + 4.0 * promise.as_secs_f64()
+fn load_s() -> f64 {
+    1.5 + 4.0 * promise().as_secs_f64()
 }
 
-/// `RIALTO_FAILOVERS` of them, 10 unless told otherwise, with a promise of `RIALTO_PROMISE_MS`.
+/// `RIALTO_FAILOVERS` of them, 10 unless told otherwise.
 #[test]
 fn failovers_under_load_lose_nothing() {
-    let promise = Duration::from_millis(number("RIALTO_PROMISE_MS", 500));
-    let Some(mut cluster) = Cluster::start("namespaces-failovers", promise, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-failovers", |_| ()) else { return };
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
     let mut random = Random::new(seed);
     for nth in 0..number("RIALTO_FAILOVERS", 10) {
         let level = ["standby", "disk"][random.below(2) as usize];
-        let bank = Bank::begin(&cluster, level, load_s(promise));
+        let bank = Bank::begin(&cluster, level, load_s());
         sleep(Duration::from_millis(700 + random.below(500)));
         let partition = random.below(3) as usize;
         let node = cluster.primary(partition);
@@ -52,13 +45,12 @@ fn failovers_under_load_lose_nothing() {
 /// The same number of planned changes of a primary, of which clients notice only a pause.
 #[test]
 fn planned_changes_under_load_lose_nothing() {
-    let promise = Duration::from_millis(number("RIALTO_PROMISE_MS", 1_000));
-    let Some(cluster) = Cluster::start("namespaces-planned", promise, |_| ()) else { return };
+    let Some(cluster) = Cluster::start("namespaces-planned", |_| ()) else { return };
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
     let mut random = Random::new(seed);
     for nth in 0..number("RIALTO_FAILOVERS", 10).div_ceil(3) {
-        let bank = Bank::begin(&cluster, "standby", load_s(promise));
+        let bank = Bank::begin(&cluster, "standby", load_s());
         sleep(Duration::from_millis(700 + random.below(500)));
         let partition = random.below(3) as usize;
         let status = cluster.wait_until_whole();

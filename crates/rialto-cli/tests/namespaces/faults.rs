@@ -7,13 +7,18 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, MEMBERS, NODES, PROMISE, partitions};
+use crate::cluster::{Cluster, MEMBERS, NODES, partitions, promise};
 use crate::lists::Lists;
 
 /// For how long a fault lasts: longer than a promise, and than it takes to take over.
-const HELD: Duration = PROMISE.saturating_mul(3);
+fn held() -> Duration {
+    promise() * 2
+}
+
 /// For how long money is transferred around a fault, in seconds.
-const LOAD_S: f64 = 4.0;
+fn load_s() -> f64 {
+    1.0 + 3.5 * promise().as_secs_f64()
+}
 
 /// A fault of a node, or of the members of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,44 +70,44 @@ impl Fault {
         match self {
             Fault::Killed => {
                 cluster.kill_node(node);
-                sleep(HELD);
+                sleep(held());
                 cluster.start_node(node);
             }
             Fault::TwoKilled => {
                 let two = [node, (node + 1) % NODES.len()];
                 two.iter().for_each(|node| cluster.kill_node(*node));
-                sleep(HELD);
+                sleep(held());
                 two.iter().for_each(|node| cluster.start_node(*node));
             }
             Fault::StandsStill => {
                 cluster.signal_node(node, "STOP");
-                sleep(HELD);
+                sleep(held());
                 cluster.signal_node(node, "CONT");
             }
             Fault::Cut => {
                 cluster.network.cut(name);
-                sleep(HELD);
+                sleep(held());
                 cluster.network.join(name);
             }
             Fault::Deaf => {
                 cluster.network.lose(name, &all_others);
-                sleep(HELD);
+                sleep(held());
                 cluster.network.lose_nothing(name);
             }
             Fault::Mute => {
                 other_nodes.iter().for_each(|other| cluster.network.lose(other, &[name]));
-                sleep(HELD);
+                sleep(held());
                 other_nodes.iter().for_each(|other| cluster.network.lose_nothing(other));
             }
             Fault::Slow => {
                 cluster.network.slow(name);
-                sleep(HELD);
+                sleep(held());
                 cluster.network.fast(name);
             }
             Fault::MemberAndNodeKilled => {
                 cluster.kill_member(0);
                 cluster.kill_node(node);
-                sleep(HELD);
+                sleep(held());
                 cluster.start_node(node);
                 cluster.start_member(0);
             }
@@ -113,15 +118,15 @@ impl Fault {
                 };
                 let before = epochs(cluster);
                 (0..2).for_each(|member| cluster.kill_member(member));
-                sleep(HELD);
+                sleep(held());
                 (0..2).for_each(|member| cluster.start_member(member));
                 println!("epochs before etcd was away and after: {before:?}, {:?}", epochs(cluster));
             }
             Fault::StoreAwayAndNodeKilled => {
                 (0..2).for_each(|member| cluster.kill_member(member));
-                sleep(PROMISE / 2);
+                sleep(promise() / 2);
                 cluster.kill_node(node);
-                sleep(HELD);
+                sleep(held());
                 (0..2).for_each(|member| cluster.start_member(member));
                 cluster.start_node(node);
             }
@@ -131,7 +136,7 @@ impl Fault {
                 let all = |cluster: &Cluster, signal| {
                     (0..MEMBERS.len()).for_each(|member| cluster.signal_member(member, signal));
                 };
-                while began.elapsed() < HELD {
+                while began.elapsed() < held() {
                     all(cluster, "STOP");
                     sleep(Duration::from_millis(200));
                     all(cluster, "CONT");
@@ -147,7 +152,7 @@ impl Fault {
 /// in another order again.
 #[test]
 fn nothing_that_was_answered_is_lost_whatever_fails() {
-    let Some(mut cluster) = Cluster::start("namespaces-faults", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-faults", |_| ()) else { return };
     let lists = Lists::begin(cluster.sql());
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
@@ -158,7 +163,7 @@ fn nothing_that_was_answered_is_lost_whatever_fails() {
         while !left.is_empty() {
             let fault = left.swap_remove(random.below(left.len() as u64) as usize);
             let level = ["standby", "disk"][random.below(2) as usize];
-            let bank = Bank::begin(&cluster, level, LOAD_S);
+            let bank = Bank::begin(&cluster, level, load_s());
             sleep(Duration::from_millis(300 + random.below(500)));
             // It leads at least one partition.
             let node = cluster.primary(random.below(3) as usize);

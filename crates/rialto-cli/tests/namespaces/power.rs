@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, NODES, PROMISE};
+use crate::cluster::{Cluster, NODES};
 
 /// One machine after the other, and then all at once, while money is transferred at level 3: nothing that was answered is lost.
 #[test]
 fn level_3_survives_the_loss_of_all_memories() {
-    let Some(mut cluster) = Cluster::start("namespaces-power", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-power", |_| ()) else { return };
     for node in 0..=NODES.len() {
         let lost: Vec<usize> = match node {
             one if one < NODES.len() => vec![one],

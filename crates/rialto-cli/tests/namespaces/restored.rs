@@ -7,7 +7,7 @@ use std::thread::sleep;
 use serde_json::Value as Json;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, MEMBERS, NODES, PROMISE, partitions};
+use crate::cluster::{Cluster, MEMBERS, NODES, partitions, promise};
 use crate::common::{Directory, text};
 
 /// Copies a directory with all that is in it.
@@ -32,7 +32,7 @@ fn amid_a_stop(cluster: &mut Cluster, change: impl Fn(&Path, &str)) {
 
 #[test]
 fn a_restored_etcd_revives_no_primary_and_force_leads_on() {
-    let Some(mut cluster) = Cluster::start("namespaces-restored", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-restored", |_| ()) else { return };
     let backup = Directory::new("namespaces-backup");
     let kept = backup.path().to_owned();
     amid_a_stop(&mut cluster, |directory, name| copy(directory, &kept.join(name)));
@@ -52,7 +52,7 @@ fn a_restored_etcd_revives_no_primary_and_force_leads_on() {
         fs::remove_dir_all(directory).expect("the member's directory");
         copy(&kept.join(name), directory);
     });
-    sleep(PROMISE * 3);
+    sleep(promise() * 3);
     // The node that etcd names now does not lead, and the one that leads goes on.
     assert_ne!(cluster.primary(0), first);
     let found = bank.judge("etcd was put back");

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, NODES, PROMISE, partitions};
+use crate::cluster::{Cluster, NODES, partitions};
 use crate::common::text;
 use crate::lists::Lists;
 
@@ -11,7 +11,7 @@ use crate::lists::Lists;
 /// then by the program that is tested. Clients go on meanwhile, and nothing that was answered is lost.
 #[test]
 fn each_node_is_upgraded_while_the_cluster_is_used() {
-    let Some(mut cluster) = Cluster::start("namespaces-upgrade", PROMISE, |_| ()) else { return };
+    let Some(mut cluster) = Cluster::start("namespaces-upgrade", |_| ()) else { return };
     if let Ok(old) = std::env::var("RIALTO_OLD_PROGRAM") {
         (0..NODES.len()).for_each(|node| cluster.end_node(node));
         (0..NODES.len()).for_each(|node| cluster.start_node_by(node, &old));
