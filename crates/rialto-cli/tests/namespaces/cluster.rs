@@ -161,12 +161,6 @@ impl Cluster {
         (text(&ran), ran.status.code())
     }
 
-    /// What nodes have printed so far.
-    pub fn said(&self, node: usize) -> String {
-        std::fs::read_to_string(self.directory.path().join(format!("{}.log", NODES[node])))
-            .unwrap_or_default()
-    }
-
     /// The directory of a member of etcd.
     pub fn member_directory(&self, member: usize) -> PathBuf {
         self.directory.path().join(MEMBERS[member])

@@ -62,18 +62,13 @@ impl Lists {
         let seed = Random::seed_from_environment();
         println!("RIALTO_SEED={seed}");
         let (mut seeds, clock) = (Random::new(seed), Arc::new(Clock::default()));
-        let (attempts, ends) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let (attempts, ends) = (Arc::<Mutex<Vec<Attempt>>>::default(), Arc::new(AtomicBool::new(false)));
         let clients = (0..CLIENTS).map(|nth| {
-            let mut client = Client {
-                addresses: addresses.clone(),
-                at: nth as usize,
-                session: None,
-                random: seeds.fork(),
-                clock: clock.clone(),
-                level: if nth % 2 == 0 { "standby" } else { "disk" },
-            };
+            let (addresses, random, clock) = (addresses.clone(), seeds.fork(), clock.clone());
             let (attempts, ends) = (Arc::clone(&attempts), Arc::clone(&ends));
+            let level = if nth % 2 == 0 { "standby" } else { "disk" };
             thread::spawn(move || {
+                let mut client = Client { addresses, at: nth as usize, session: None, random, clock, level };
                 while !ends.load(Ordering::Relaxed) {
                     let attempt = client.attempt();
                     attempts.lock().expect("no client panics").push(attempt);
