@@ -238,12 +238,45 @@ impl Cluster {
         })
     }
 
+    /// Decides what waits for an operator, until nothing is in doubt: these decisions in turn. Gives how many there were.
+    pub fn decide_all(&self, decisions: &[&str]) -> usize {
+        let mut decided = 0;
+        loop {
+            let status = self.wait("all is decided, or waits for an operator", |status| {
+                serves(status) && (status["in_doubt"] == 0 || !undecided(status).is_empty())
+            });
+            if undecided(&status).is_empty() {
+                return decided;
+            }
+            for transaction in undecided(&status) {
+                let id = transaction["id"].as_str().expect("a name");
+                let decision = decisions[decided % decisions.len()];
+                // It may be run again.
+                for _ in 0..2 {
+                    let done = self.command(&["decide", "--transaction", id, "--decision", decision]);
+                    assert!(done.status.success(), "{}", text(&done));
+                }
+                decided += 1;
+            }
+        }
+    }
+
     /// The node that leads a partition.
     pub fn primary(&self, partition: usize) -> usize {
         let status = self.status();
         let name = partitions(&status)[partition]["primary"].as_str().expect("a primary").to_owned();
         NODES.iter().position(|node| *node == name).expect("a node")
     }
+}
+
+/// Whether all partitions serve.
+pub fn serves(status: &Json) -> bool {
+    partitions(status).iter().all(|partition| partition["serves"] == true)
+}
+
+/// The transactions that wait for an operator.
+fn undecided(status: &Json) -> &[Json] {
+    status["undecided"].as_array().expect("a list")
 }
 
 /// The partitions of a status.

@@ -3,9 +3,7 @@
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 
-use serde_json::Value as Json;
-
-use crate::cluster::{Cluster, NODES, partitions, promise};
+use crate::cluster::{Cluster, NODES, partitions, promise, serves};
 use crate::common::{program, stdout, text};
 
 /// How often the loss is tried: it has to meet a transaction between its votes and its decision.
@@ -41,16 +39,6 @@ impl Drop for Load {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// All partitions serve.
-fn serves(status: &Json) -> bool {
-    partitions(status).iter().all(|partition| partition["serves"] == true)
-}
-
-/// The transactions that wait for an operator.
-fn undecided(status: &Json) -> &[Json] {
-    status["undecided"].as_array().expect("a list")
 }
 
 /// Runs a statement at one node or the other, until it succeeds. Gives the first value of its last row.
@@ -108,25 +96,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
         });
         lose_the_newest(&mut cluster);
         drop(load);
-        loop {
-            let status = cluster.wait("all is decided, or waits for an operator", |status| {
-                serves(status) && (status["in_doubt"] == 0 || !undecided(status).is_empty())
-            });
-            for transaction in undecided(&status) {
-                let id = transaction["id"].as_str().expect("a name");
-                assert_eq!(transaction["partition"], 0, "{status}");
-                let decision = ["abort", "commit"][decided % 2];
-                // It may be run again.
-                for _ in 0..2 {
-                    let done = cluster.command(&["decide", "--transaction", id, "--decision", decision]);
-                    assert!(done.status.success(), "{}", text(&done));
-                }
-                decided += 1;
-            }
-            if undecided(&status).is_empty() {
-                break;
-            }
-        }
+        decided += cluster.decide_all(&["abort", "commit"]);
         cluster.wait_until_whole();
         println!("round {round}: an operator has decided {decided}");
         if decided > 0 {

@@ -154,8 +154,10 @@ impl Client {
         }
         // An unknown outcome may come about later than the client gives up.
         attempt.ended = (attempt.outcome != Outcome::Unknown).then(|| self.clock.now());
-        if done.is_err() {
-            let rolled_back = self.session.as_mut().map(|session| session.query("ROLLBACK", |_| ()));
+        if let Err(Failed { failure, .. }) = &done {
+            // After an answer that has not come whole, the next one would be taken for another statement's.
+            let session = self.session.as_mut().filter(|_| matches!(failure, Failure::Refused { .. }));
+            let rolled_back = session.map(|session| session.query("ROLLBACK", |_| ()));
             if !matches!(rolled_back, Some(Ok(()))) {
                 (self.session, self.at) = (None, self.at + 1);
             }
