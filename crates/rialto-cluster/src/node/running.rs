@@ -168,6 +168,9 @@ impl Node {
     /// See [`NodeError`].
     pub fn open(mut options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
         let facts = ClusterFacts::read(&*store)?;
+        if let Some(ms) = facts.promise_ms {
+            options.replication = options.replication.with_promise(Duration::from_millis(u64::from(ms)));
+        }
         options.replication.unprotected = facts.unprotected;
         let nodes = NodeFacts::all(&*store)?;
         let Some(me) = nodes.iter().find(|node| node.name == options.name) else {

@@ -129,7 +129,8 @@ impl Cluster {
                 directory: None,
             })
             .collect();
-        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
+        let cluster =
+            ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected, promise_ms: None };
         let directory = Directory::new(name);
         match backup {
             None => init(&store, &cluster, &facts).unwrap(),
@@ -208,9 +209,14 @@ impl Cluster {
         number
     }
 
+    /// Where a node has its replica of a partition, if it has one.
+    pub fn directory_of(&self, node: usize, partition: u32) -> PathBuf {
+        self.directory.path().join(format!("node-{node}/partition-{partition}"))
+    }
+
     /// Whether a node has a directory for a replica of a partition.
     pub fn has_directory(&self, node: usize, partition: u32) -> bool {
-        self.directory.path().join(format!("node-{node}/partition-{partition}")).exists()
+        self.directory_of(node, partition).exists()
     }
 
     pub fn stop(&mut self, node: usize) {
