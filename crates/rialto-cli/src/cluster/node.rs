@@ -12,7 +12,7 @@ use clap::Args;
 use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
 use rialto_cluster::node::admin::AdminSocket;
 use rialto_cluster::node::{
-    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
+    ClusterFacts, FactsError, LinkOptions, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
     read_configuration,
 };
 use rialto_cluster::protocol::NodeId;
@@ -205,6 +205,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         repair_after: Some(args.repair_after_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         move_patience: MOVE_PATIENCE,
         security: file.security(&args.data).map_err(Opening::Failed)?,
+        links: LinkOptions::default(),
         make: Arc::new(make_table),
         procedures: Procedures::default(),
     };

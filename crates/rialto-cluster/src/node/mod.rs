@@ -51,5 +51,5 @@ pub use replica::{
     Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotServing, Outcome, ReplicaOptions,
     ReplicaStatus, read_configuration, read_configurations,
 };
-pub use running::{Node, NodeError, NodeOptions};
+pub use running::{LinkOptions, Node, NodeError, NodeOptions};
 pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

@@ -11,8 +11,9 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Joined, Level, Manifest, Node, NodeFacts, NodeOptions, NotServing,
-    Outcome, Standing, first_primary, init, init_restored, make_table, restore_partition,
+    Admitted, ClusterFacts, HostedReplica, Joined, Level, LinkOptions, Manifest, Node, NodeFacts,
+    NodeOptions, NotServing, Outcome, Standing, first_primary, init, init_restored, make_table,
+    restore_partition,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -151,6 +152,7 @@ impl Cluster {
             repair_after: self.repair_after,
             move_patience: self.move_patience,
             security: Security::PlainOnLoopback,
+            links: LinkOptions::default(),
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),
         };

@@ -50,6 +50,13 @@ impl TimeHistogram {
         self.counts.iter().sum()
     }
 
+    /// How many times are in buckets that begin at this time or later.
+    pub fn count_from(&self, time: Duration) -> u64 {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let counts = self.counts.iter().enumerate();
+        counts.filter(|(nth, _)| least(*nth) >= ns).map(|(_, count)| count).sum()
+    }
+
     /// The time that a share (0 to 1) of all times is at or below: the middle of its bucket. `None` if there are no
     /// times.
     pub fn quantile(&self, share: f64) -> Option<Duration> {

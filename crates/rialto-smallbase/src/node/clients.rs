@@ -1,0 +1,173 @@
+//! The clients of a node: threads that call procedures, one after the other, until the time is over.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rialto::io::Random;
+use rialto_cluster::node::CallError;
+use rialto_measure::histogram::Latencies;
+
+use super::Running;
+use super::counting::count;
+use super::thread_times::ThreadTimes;
+use crate::spec::Load;
+use crate::wire::{NodeRan, Outlier};
+use crate::workload::{Drawn, Place, Told};
+
+/// A transaction that takes longer is an outlier.
+pub const LONG: Duration = Duration::from_millis(10);
+/// So many outliers of each client are told.
+const OUTLIERS_MAX: usize = 1_000;
+/// The load goes on after the window, so that no node's window sees the others idle: for a tenth of the window, at most so long.
+const COOL_DOWN_MAX: Duration = Duration::from_secs(1);
+
+const WARM_UP: u8 = 0;
+const WINDOW: u8 = 1;
+const COOL_DOWN: u8 = 2;
+const OVER: u8 = 3;
+
+/// Runs the clients of a node.
+///
+/// # Errors
+/// In words: a call that a sound program does not make fail.
+pub fn run(running: &Running, load: &Load) -> Result<NodeRan, String> {
+    let phase = AtomicU8::new(WARM_UP);
+    // Each node draws others.
+    let mut seeds = Random::new(load.seed.wrapping_mul(1_000).wrapping_add(u64::from(running.number)));
+    let (counts, clients) = thread::scope(|scope| {
+        let begin = |_| {
+            let random = seeds.fork();
+            let client = Client::new(running, load, &phase, random);
+            scope.spawn(move || client.run())
+        };
+        let clients: Vec<_> = (0..load.clients).map(begin).collect();
+        thread::sleep(load.warmup);
+        let before = count(&running.node);
+        let began = Instant::now();
+        phase.store(WINDOW, Ordering::Relaxed);
+        thread::sleep(load.window);
+        phase.store(COOL_DOWN, Ordering::Relaxed);
+        let window = began.elapsed();
+        let counts = count(&running.node).since(&before, window);
+        thread::sleep((load.window / 10).min(COOL_DOWN_MAX));
+        phase.store(OVER, Ordering::Relaxed);
+        let ended = clients.into_iter().map(|client| client.join().expect("no client panics"));
+        (counts, ended.collect::<Result<Vec<Ran>, String>>())
+    });
+    let mut all = Ran::new(running.workload.kinds().len());
+    for client in clients? {
+        all.local.merge(&client.local);
+        all.remote.merge(&client.remote);
+        all.told.merge(&client.told);
+        all.aborted += client.aborted;
+        all.outliers.extend(client.outliers);
+    }
+    Ok(NodeRan {
+        local: all.local.parts(),
+        remote: all.remote.parts(),
+        counts,
+        told: all.told,
+        aborted: all.aborted,
+        outliers: all.outliers,
+    })
+}
+
+/// What a client has seen.
+struct Ran {
+    local: Latencies,
+    remote: Latencies,
+    told: Told,
+    aborted: u64,
+    outliers: Vec<Outlier>,
+}
+
+impl Ran {
+    fn new(kinds: usize) -> Ran {
+        Ran {
+            local: Latencies::default(),
+            remote: Latencies::default(),
+            told: Told::new(kinds),
+            aborted: 0,
+            outliers: Vec::new(),
+        }
+    }
+}
+
+/// How a transaction has ended.
+enum Ended {
+    Answered,
+    Aborted,
+    Unknown,
+}
+
+struct Client<'a> {
+    running: &'a Running,
+    load: &'a Load,
+    phase: &'a AtomicU8,
+    random: Random,
+    ran: Ran,
+}
+
+impl<'a> Client<'a> {
+    fn new(running: &'a Running, load: &'a Load, phase: &'a AtomicU8, random: Random) -> Client<'a> {
+        let ran = Ran::new(running.workload.kinds().len());
+        Client { running, load, phase, random, ran }
+    }
+
+    fn run(mut self) -> Result<Ran, String> {
+        let place =
+            Place { homes: &self.running.homes, node: self.running.number, remote_pct: self.load.remote_pct };
+        let mut times = self.load.outliers.then(ThreadTimes::open).flatten();
+        let mut times_before = times.as_mut().map(ThreadTimes::read);
+        loop {
+            let drawn = self.running.workload.draw(&mut self.random, &place);
+            let (kind, is_remote) = (drawn.kind, drawn.is_remote);
+            let began = Instant::now();
+            let ended = self.transact(drawn)?;
+            let took = began.elapsed();
+            let times_now = times.as_mut().map(ThreadTimes::read);
+            let phase = self.phase.load(Ordering::Relaxed);
+            match ended {
+                Ended::Answered => {
+                    self.ran.told.answered[kind] += 1;
+                    if phase == WINDOW {
+                        let latencies = if is_remote { &mut self.ran.remote } else { &mut self.ran.local };
+                        latencies.record(took);
+                        if took > LONG
+                            && self.ran.outliers.len() < OUTLIERS_MAX
+                            && let (Some(before), Some(now)) = (times_before, times_now)
+                        {
+                            let spent = now.since(before);
+                            self.ran.outliers.push(Outlier {
+                                is_remote,
+                                took_us: took.as_micros() as u64,
+                                on_core_us: spent.on_core_ns / 1_000,
+                                ready_us: spent.ready_ns / 1_000,
+                            });
+                        }
+                    }
+                }
+                Ended::Aborted => self.ran.aborted += 1,
+                Ended::Unknown => self.ran.told.unknown[kind] += 1,
+            }
+            times_before = times_now;
+            if phase == OVER {
+                return Ok(self.ran);
+            }
+        }
+    }
+
+    /// Runs the calls of a transaction. Without a commit protocol a later one may end otherwise than the earlier ones.
+    fn transact(&self, drawn: Drawn) -> Result<Ended, String> {
+        for call in drawn.calls {
+            match self.running.node.transactions().call(&call.level(self.load.level.of_call())) {
+                Ok(_) => {}
+                Err(CallError::Aborted(_)) => return Ok(Ended::Aborted),
+                Err(CallError::Unknown) => return Ok(Ended::Unknown),
+                Err(error) => return Err(format!("a call: {error}")),
+            }
+        }
+        Ok(Ended::Answered)
+    }
+}
