@@ -26,6 +26,22 @@ pub fn with_real_time(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Gives the calling thread real-time priority, and those that it starts from now on.
+///
+/// # Errors
+/// In words: as [`refusal`].
+pub fn raise_this_thread() -> Result<(), String> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let output =
+        Command::new("chrt").args(["--rr", "--pid", PRIORITY, &thread]).stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| format!("the program chrt (Debian: util-linux) does not run: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +54,21 @@ mod tests {
         // The 41st field is the policy: 2 is SCHED_RR.
         let output = with_real_time("cut").args(["-d", " ", "-f", "41", "/proc/self/stat"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "2");
+    }
+
+    #[test]
+    fn a_thread_passes_its_priority_on_to_those_that_it_starts() {
+        let policy = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let behind_the_name = stat.rsplit_once(')').unwrap().1;
+            behind_the_name.split_ascii_whitespace().nth(38).unwrap().to_owned()
+        };
+        std::thread::spawn(move || {
+            if raise_this_thread().is_ok() {
+                assert_eq!(std::thread::spawn(policy).join().unwrap(), "2");
+            }
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::priority::raise_this_thread;
+use crate::spec::Priority;
+
 /// What a packet has beside its bytes: the headers of TCP and IP, and an Ethernet's frame with its gap.
 const HEADER_BYTES: u64 = 78;
 /// The bytes that are read at once: those of a packet of an Ethernet.
@@ -48,11 +51,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Takes connections at a free port of an address, and leads them to another address by the medium.
+    /// Takes connections at a free port of an address, and leads them to another address by the medium. Its threads have this priority:
+    /// below that of the nodes they would not run while these do.
     ///
     /// # Errors
     /// The port cannot be opened.
-    pub fn start(at: IpAddr, to: SocketAddr, medium: Arc<Medium>) -> io::Result<Proxy> {
+    pub fn start(at: IpAddr, to: SocketAddr, medium: Arc<Medium>, priority: Priority) -> io::Result<Proxy> {
         let listener = TcpListener::bind((at, 0))?;
         let proxy = Proxy {
             address: listener.local_addr()?,
@@ -61,6 +65,10 @@ impl Proxy {
         };
         let sockets = proxy.sockets.clone();
         thread::spawn(move || {
+            if priority == Priority::RealTime {
+                // Nodes that have it were allowed to.
+                let _ = raise_this_thread();
+            }
             // It ends once the listener is shut down.
             while let Ok((client, _)) = listener.accept() {
                 // The node is not there yet: its neighbours connect again.
@@ -163,7 +171,7 @@ mod tests {
     fn a_delay_is_there_in_both_directions() {
         let delay = Duration::from_millis(20);
         let medium = Arc::new(Medium::new(None, delay));
-        let proxy = Proxy::start(IpAddr::from([127, 0, 0, 1]), echo(), medium).unwrap();
+        let proxy = Proxy::start(IpAddr::from([127, 0, 0, 1]), echo(), medium, Priority::Normal).unwrap();
         assert!(round(&proxy, 10) >= 2 * delay);
     }
 
@@ -172,7 +180,7 @@ mod tests {
         let medium = Arc::new(Medium::new(Some(10), Duration::ZERO));
         let to = echo();
         let at = IpAddr::from([127, 0, 0, 1]);
-        let proxies = [(); 2].map(|()| Proxy::start(at, to, medium.clone()).unwrap());
+        let proxies = [(); 2].map(|()| Proxy::start(at, to, medium.clone(), Priority::Normal).unwrap());
         // 50,000 bytes each way are 80 ms of 10 Mbit/s.
         let began = Instant::now();
         for proxy in &proxies {
@@ -189,7 +197,7 @@ mod tests {
     #[test]
     fn a_proxy_that_is_dropped_ends_its_connections() {
         let medium = Arc::new(Medium::new(None, Duration::ZERO));
-        let proxy = Proxy::start(IpAddr::from([127, 0, 0, 1]), echo(), medium).unwrap();
+        let proxy = Proxy::start(IpAddr::from([127, 0, 0, 1]), echo(), medium, Priority::Normal).unwrap();
         round(&proxy, 10);
         let mut stream = TcpStream::connect(proxy.address()).unwrap();
         stream.write_all(b"a").unwrap();

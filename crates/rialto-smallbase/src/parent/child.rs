@@ -56,7 +56,7 @@ impl Child {
                 };
                 command.args(words).arg(node.to_string()).arg(meeting.path());
                 command.stdin(Stdio::null()).stdout(Stdio::null());
-                let spawn = || command.spawn().map_err(|error| format!("{}: {error}", program.display()));
+                let mut spawn = || command.spawn().map_err(|error| format!("{}: {error}", program.display()));
                 let spawned = match networks {
                     Some(networks) => networks.in_node(node, spawn),
                     None => spawn(),

@@ -89,7 +89,7 @@ impl Cluster {
             },
         };
         let (addresses, ports) = listen_addresses(spec, networks.as_ref())?;
-        let (proxies, seen) = proxies(spec, &addresses, networks.as_ref())?;
+        let (proxies, seen) = proxies(spec, &addresses, networks.as_ref(), is_real_time)?;
         let store = MemoryStore::new();
         let facts = facts(&seen);
         let cluster = ClusterFacts {
@@ -242,9 +242,9 @@ fn make_directory(spec: &Spec) -> Result<(), RunError> {
     let wrong = |why: &dyn std::fmt::Display| {
         RunError::Directory(format!("{path}: {why}; choose another with --data DIR"))
     };
-    match fs::read_dir(&spec.directory) {
-        Ok(mut entries) if entries.next().is_some() => Err(wrong(&"it is not empty")),
-        Ok(_) => Ok(()),
+    match fs::read_dir(&spec.directory).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(wrong(&"it is not empty")),
+        Ok(false) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(&spec.directory).map_err(|error| wrong(&error))
         }
@@ -274,14 +274,16 @@ fn proxies(
     spec: &Spec,
     addresses: &[SocketAddr],
     networks: Option<&Networks>,
+    is_real_time: bool,
 ) -> Result<(Vec<Proxy>, Vec<SocketAddr>), RunError> {
     if !spec.network.is_slow() {
         return Ok((Vec::new(), addresses.to_vec()));
     }
+    let priority = if is_real_time { Priority::RealTime } else { Priority::Normal };
     let medium = Arc::new(Medium::new(spec.network.mbit, spec.network.delay));
     let at = networks.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |_| Networks::switch_address());
     let start = |to: &SocketAddr| {
-        let start = || Proxy::start(at, *to, medium.clone()).map_err(|error| error.to_string());
+        let start = || Proxy::start(at, *to, medium.clone(), priority).map_err(|error| error.to_string());
         networks.map_or_else(start, |networks| networks.in_switch(start))
     };
     let proxies: Vec<Proxy> = addresses
