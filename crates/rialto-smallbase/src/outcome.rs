@@ -200,6 +200,8 @@ pub struct Point {
     pub has_networks: bool,
     /// Whether nodes have real-time priority.
     pub is_real_time: bool,
+    /// The rate of an open loop: transactions a second that were due.
+    pub offered_per_s: Option<f64>,
     /// At least one.
     pub runs: Vec<Ran>,
     /// What the tables do not hold as clients were told; nothing if all is as it must be.
@@ -214,6 +216,7 @@ impl Point {
             load,
             has_networks,
             is_real_time,
+            offered_per_s: None,
             runs: Vec::new(),
             problems: Vec::new(),
         }
@@ -280,6 +283,7 @@ mod tests {
             load: Load {
                 clients: 1,
                 remote_pct: 15,
+                pace: None,
                 level: Level::Memory,
                 warmup: Duration::ZERO,
                 window: Duration::from_secs(2),
@@ -288,6 +292,7 @@ mod tests {
             },
             has_networks: false,
             is_real_time: false,
+            offered_per_s: None,
             runs,
             problems: Vec::new(),
         }

@@ -107,9 +107,10 @@ impl Report<'_> {
     fn setting(&self) -> String {
         let last = self.0.last().expect("a point");
         format!(
-            "{} clients a node, {} % remote, level {}, {} partitions a node with {} branches of {} accounts, {} replicas; {}, {}; \
+            "{} clients a node{}, {} % remote, level {}, {} partitions a node with {} branches of {} accounts, {} replicas; {}, {}; \
              median of {} runs of {} s",
             last.load.clients,
+            last.offered_per_s.map_or_else(String::new, |rate| format!(", {rate:.0} transactions/s due")),
             last.load.remote_pct,
             last.load.level.name(),
             last.shape.partitions,
@@ -140,7 +141,7 @@ impl Report<'_> {
             "seed": last.load.seed,
             "data": null,
             "machine": Machine::here().json(),
-            "offered_per_s": null,
+            "offered_per_s": last.offered_per_s,
             "committed": ran.committed(),
             "committed_per_s": ran.per_s(),
             "aborted_user": 0,
@@ -221,6 +222,7 @@ fn point_json(point: &Point, base: &Point) -> Json {
     json!({
         "nodes": point.shape.nodes,
         "runs_per_s": point.runs.iter().map(Ran::per_s).collect::<Vec<_>>(),
+        "offered_per_s": point.offered_per_s,
         "committed_per_s": ran.per_s(),
         "efficiency_pct": point.efficiency_pct(base),
         "cpu_efficiency_pct": point.cpu_efficiency_pct(base),

@@ -108,6 +108,8 @@ pub struct Load {
     pub clients: u32,
     /// Transactions that use another node, in percent.
     pub remote_pct: u32,
+    /// How often a transaction is due; `None`: as soon as the client's last one has ended.
+    pub pace: Option<Pace>,
     /// When a transaction is answered.
     pub level: Level,
     /// The load runs for so long before it is measured.
@@ -119,6 +121,15 @@ pub struct Load {
     /// Whether clients tell of each transaction over 10 ms where its time went. It costs each transaction a read of a file
     /// of the kernel.
     pub outliers: bool,
+}
+
+/// The rate of an open loop. A latency counts from the time at which the transaction was due.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Pace {
+    /// Transactions a second of all nodes together.
+    PerSecond(f64),
+    /// Percent of what the same clients reach without a pace, which a run before measures.
+    PercentOfPeak(f64),
 }
 
 /// The network between nodes.
@@ -274,6 +285,7 @@ mod tests {
         let load = Load {
             clients: 1,
             remote_pct: 15,
+            pace: None,
             level: Level::Memory,
             warmup: Duration::ZERO,
             window: Duration::from_secs(1),

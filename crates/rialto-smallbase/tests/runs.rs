@@ -1,13 +1,13 @@
 //! Clusters whose nodes are threads of this process, for a moment each: what they count, and that what clients were told is there.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rialto_smallbase::outcome::Point;
 use rialto_smallbase::parent::measure;
 use rialto_smallbase::report::Report;
 use rialto_smallbase::spec::{
-    Data, Level, Load, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName,
+    Data, Level, Load, Network, Nodes, Pace, Priority, Protocol, Shape, Spec, WorkloadName,
 };
 
 fn spec(name: &str, workload: WorkloadName, protocol: Protocol) -> Spec {
@@ -26,6 +26,7 @@ fn load(remote_pct: u32) -> Load {
     Load {
         clients: 1,
         remote_pct,
+        pace: None,
         level: Level::Memory,
         warmup: Duration::from_millis(50),
         window: Duration::from_millis(300),
@@ -38,7 +39,8 @@ fn load(remote_pct: u32) -> Load {
 fn run(spec: &Spec, load: Load) -> Point {
     let mut window = load.window;
     loop {
-        let point = measure(spec, &Load { window, ..load }, 1).unwrap();
+        // A second run is verified with what the first one has told.
+        let point = measure(spec, &Load { window, ..load }, 2).unwrap();
         assert_eq!(point.problems, Vec::<String>::new());
         assert!(!spec.directory.exists(), "its data are gone");
         let ran = point.median();
@@ -127,6 +129,25 @@ fn messages_through_a_slow_network_take_longer() {
     let least = point.median().remote.min_us().unwrap();
     // There and back.
     assert!(least >= 10_000.0, "{least} us");
+}
+
+#[test]
+fn an_open_loop_offers_what_is_asked_for() {
+    let tpcb = spec("open-loop", WorkloadName::Tpcb, Protocol::Atomic);
+    let paced = |pace| {
+        let began = Instant::now();
+        let point = run(&tpcb, Load { clients: 2, pace: Some(pace), ..load(0) });
+        (point, began.elapsed().as_secs_f64())
+    };
+    let (point, took) = paced(Pace::PerSecond(20.0));
+    assert_eq!(point.offered_per_s, Some(20.0));
+    for ran in &point.runs {
+        // One of each client is due at once, the others later.
+        let due = 20.0 * took + 4.0;
+        assert!((ran.committed() as f64) <= due, "{} of {due} that were due", ran.committed());
+    }
+    let (half, _) = paced(Pace::PercentOfPeak(50.0));
+    assert!(half.offered_per_s.unwrap() >= 1.0);
 }
 
 #[test]

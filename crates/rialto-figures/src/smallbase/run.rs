@@ -101,6 +101,7 @@ pub fn run(lab: &Lab, setting: &Setting, nodes: u32) -> Result<Point, RunError> 
     let load = Load {
         clients: setting.clients,
         remote_pct: 15,
+        pace: None,
         level: setting.level,
         warmup: window / 10,
         window,

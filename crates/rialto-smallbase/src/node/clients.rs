@@ -11,7 +11,7 @@ use rialto_measure::histogram::Latencies;
 use super::Running;
 use super::counting::count;
 use super::thread_times::ThreadTimes;
-use crate::spec::Load;
+use crate::spec::{Load, Pace};
 use crate::wire::{NodeRan, Outlier};
 use crate::workload::{Drawn, Place, Told};
 
@@ -21,6 +21,9 @@ pub const LONG: Duration = Duration::from_millis(10);
 const OUTLIERS_MAX: usize = 1_000;
 /// The load goes on after the window, so that no node's window sees the others idle: for a tenth of the window, at most so long.
 const COOL_DOWN_MAX: Duration = Duration::from_secs(1);
+
+/// The longest time between two transactions of a client of an open loop, in seconds: the end of the run is seen between two.
+const INTERVAL_MAX: f64 = 1.0;
 
 const WARM_UP: u8 = 0;
 const WINDOW: u8 = 1;
@@ -36,9 +39,9 @@ pub fn run(running: &Running, load: &Load) -> Result<NodeRan, String> {
     // Each node draws others.
     let mut seeds = Random::new(load.seed.wrapping_mul(1_000).wrapping_add(u64::from(running.number)));
     let (counts, clients) = thread::scope(|scope| {
-        let begin = |_| {
+        let begin = |number: u32| {
             let random = seeds.fork();
-            let client = Client::new(running, load, &phase, random);
+            let client = Client::new(running, load, &phase, (number, random));
             scope.spawn(move || client.run())
         };
         let clients: Vec<_> = (0..load.clients).map(begin).collect();
@@ -105,14 +108,47 @@ struct Client<'a> {
     running: &'a Running,
     load: &'a Load,
     phase: &'a AtomicU8,
+    due: Option<Due>,
     random: Random,
     ran: Ran,
 }
 
+/// When the transactions of an open loop are due.
+struct Due {
+    next: Instant,
+    interval: Duration,
+}
+
+impl Due {
+    /// Of a client of a node: the clients of the whole cluster take turns.
+    fn new(pace: Pace, (node, nodes): (u32, u32), (client, clients): (u32, u32)) -> Due {
+        let Pace::PerSecond(rate) = pace else { unreachable!("the parent has measured the peak") };
+        let all = nodes * clients;
+        let interval = Duration::from_secs_f64((f64::from(all) / rate).min(INTERVAL_MAX));
+        let first = interval.mul_f64(f64::from(client * nodes + node) / f64::from(all));
+        Due { next: Instant::now() + first, interval }
+    }
+
+    /// Waits for the next one. Gives the time at which it was due.
+    fn wait(&mut self) -> Instant {
+        let due = self.next;
+        self.next += self.interval;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        due
+    }
+}
+
 impl<'a> Client<'a> {
-    fn new(running: &'a Running, load: &'a Load, phase: &'a AtomicU8, random: Random) -> Client<'a> {
+    fn new(
+        running: &'a Running,
+        load: &'a Load,
+        phase: &'a AtomicU8,
+        (number, random): (u32, Random),
+    ) -> Client<'a> {
         let ran = Ran::new(running.workload.kinds().len());
-        Client { running, load, phase, random, ran }
+        let nodes = (running.number, running.spec.shape.nodes);
+        let due = load.pace.map(|pace| Due::new(pace, nodes, (number, load.clients)));
+        Client { running, load, phase, due, random, ran }
     }
 
     fn run(mut self) -> Result<Ran, String> {
@@ -123,7 +159,7 @@ impl<'a> Client<'a> {
         loop {
             let drawn = self.running.workload.draw(&mut self.random, &place);
             let (kind, is_remote) = (drawn.kind, drawn.is_remote);
-            let began = Instant::now();
+            let began = self.due.as_mut().map_or_else(Instant::now, Due::wait);
             let ended = self.transact(drawn)?;
             let took = began.elapsed();
             let times_now = times.as_mut().map(ThreadTimes::read);
@@ -169,5 +205,25 @@ impl<'a> Client<'a> {
             }
         }
         Ok(Ended::Answered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_an_open_loop_take_turns() {
+        let began = Instant::now();
+        let due = |node, client| Due::new(Pace::PerSecond(1_000.0), (node, 2), (client, 2));
+        let mut all = [due(0, 0), due(1, 0), due(0, 1), due(1, 1)];
+        for (nth, due) in (1u32..).zip(&all) {
+            assert_eq!(due.interval, Duration::from_millis(4));
+            let first = due.next.saturating_duration_since(began);
+            assert!(first >= Duration::from_millis(1) * (nth - 1), "{nth}: {first:?}");
+        }
+        let first = all[0].wait();
+        assert!(Instant::now() >= first);
+        assert_eq!(all[0].wait() - first, Duration::from_millis(4));
     }
 }

@@ -24,7 +24,7 @@ use crate::namespaces::Networks;
 use crate::outcome::{Point, Ran};
 use crate::priority;
 use crate::proxy::{Medium, Proxy};
-use crate::spec::{Load, Namespaces, Nodes, Priority, Spec};
+use crate::spec::{Load, Namespaces, Nodes, Pace, Priority, Spec};
 use crate::wire::{Answer, NodeRan, NodeSpec, Order};
 use crate::workload::{self, Audit, Told, Workload};
 
@@ -40,8 +40,21 @@ const PORT: u16 = 7000;
 pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
     let mut cluster = Cluster::start(spec, load)?;
     let mut point = Point::new(spec, *load, cluster.has_networks(), cluster.is_real_time());
+    let pace = match load.pace {
+        Some(Pace::PercentOfPeak(percent)) => {
+            let peak = cluster.run(&Load { pace: None, ..*load })?.per_s();
+            point.problems.extend(cluster.problems()?);
+            say(&format!("the peak is {peak:.0} transactions a second"));
+            // Of a standstill there is no share.
+            Some(Pace::PerSecond((peak * percent / 100.0).max(1.0)))
+        }
+        pace => pace,
+    };
+    if let Some(Pace::PerSecond(rate)) = pace {
+        point.offered_per_s = Some(rate);
+    }
     for run in 0..runs {
-        let load = Load { seed: load.seed.wrapping_add(u64::from(run)), ..*load };
+        let load = Load { seed: load.seed.wrapping_add(u64::from(run)), pace, ..*load };
         point.runs.push(cluster.run(&load)?);
         point.problems.extend(cluster.problems()?);
     }

@@ -7,9 +7,10 @@ use clap::Args;
 use rialto_measure::RunError;
 use rialto_measure::machine::memory_available;
 use rialto_smallbase::spec::{
-    Level, Load, Namespaces, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName,
+    Level, Load, Namespaces, Network, Nodes, Pace, Priority, Protocol, Shape, Spec, WorkloadName,
 };
 
+use super::super::args::Rate;
 use super::super::cluster::args::LevelName;
 use crate::args::seconds;
 
@@ -34,6 +35,11 @@ pub struct SmallbaseArgs {
     /// The share of transactions whose account (for scp: number or card) lies at another node, in percent
     #[arg(long, value_name = "PCT", default_value_t = 15, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub remote_pct: u32,
+    /// The rate of an open loop: transactions a second of all nodes together, or a percentage of the peak, which a run of the same clients
+    /// measures first. Latencies count from the time at which a transaction was due [default: each client waits for its last
+    /// transaction only]
+    #[arg(long, value_name = "TPS|PCT%")]
+    pub rate: Option<Rate>,
     /// When a transaction is answered. One over two nodes waits for standbys at least, if it is one transaction
     #[arg(long, visible_alias = "level", value_enum, default_value = "memory")]
     pub durability: LevelName,
@@ -119,6 +125,10 @@ impl SmallbaseArgs {
         let load = Load {
             clients: self.clients,
             remote_pct: self.remote_pct,
+            pace: self.rate.map(|rate| match rate {
+                Rate::PerSecond(rate) => Pace::PerSecond(rate),
+                Rate::PercentOfPeak(percent) => Pace::PercentOfPeak(percent),
+            }),
             level: match self.durability {
                 LevelName::Memory => Level::Memory,
                 LevelName::Standby => Level::Standby,
@@ -180,7 +190,7 @@ mod tests {
             (specs[0].data.accounts, load.remote_pct, load.window),
             (10_000, 15, Duration::from_secs(20))
         );
-        let line = "--nodes 1,2,8 --as-paper --level standby --link-mbit 10 --link-delay-us 150 --nagle --real-time --no-namespaces";
+        let line = "--nodes 1,2,8 --as-paper --level standby --link-mbit 10 --link-delay-us 150 --nagle --real-time --no-namespaces --rate 50%";
         let (specs, load) = read(line, WorkloadName::Tpcb).unwrap();
         assert_eq!(specs.iter().map(|spec| spec.shape.nodes).collect::<Vec<_>>(), [1, 2, 8]);
         assert!(specs.iter().all(|spec| spec.shape.replicas == 1 && spec.data.branches == 1));
@@ -189,6 +199,7 @@ mod tests {
         let delay = Duration::from_micros(150);
         let network = Network { nagle: true, mbit: Some(10), delay, namespaces: Namespaces::Never };
         assert_eq!((spec.network, spec.priority, load.level), (network, Priority::RealTime, Level::Standby));
+        assert_eq!(load.pace, Some(Pace::PercentOfPeak(50.0)));
     }
 
     #[test]
