@@ -5,6 +5,7 @@ use rialto_measure::histogram::Latencies;
 use crate::node::LONG;
 use crate::spec::{Data, Load, Shape, Spec};
 use crate::wire::{Counts, NodeRan, Outlier};
+use crate::workload::{Audit, Told};
 
 /// A run of all nodes.
 #[derive(Debug, Clone)]
@@ -145,19 +146,10 @@ impl Ran {
         self.per_txn(|counts| counts.cpu_us)
     }
 
-    /// Messages of transactions for each one that used another node.
+    /// Messages of transactions for each one that used another node. The windows of the nodes begin one after the other, so that short
+    /// ones do not see the same transactions.
     pub fn messages_per_remote(&self) -> f64 {
-        ratio(self.messages() as f64, self.remote.count() as f64)
-    }
-
-    /// Messages of transactions.
-    pub fn messages(&self) -> u64 {
-        self.sum(|counts| counts.messages)
-    }
-
-    /// Tries of calls after the first one.
-    pub fn calls_again(&self) -> u64 {
-        self.sum(|counts| counts.calls_again)
+        ratio(self.sum(|counts| counts.messages) as f64, self.remote.count() as f64)
     }
 
     fn sum(&self, of: fn(&Counts) -> u64) -> u64 {
@@ -204,6 +196,10 @@ pub struct Point {
     pub offered_per_s: Option<f64>,
     /// At least one.
     pub runs: Vec<Ran>,
+    /// What clients were told in all runs.
+    pub told: Told,
+    /// What the tables hold at the end.
+    pub audit: Audit,
     /// What the tables do not hold as clients were told; nothing if all is as it must be.
     pub problems: Vec<String>,
 }
@@ -218,6 +214,8 @@ impl Point {
             is_real_time,
             offered_per_s: None,
             runs: Vec::new(),
+            told: Told::default(),
+            audit: Audit::default(),
             problems: Vec::new(),
         }
     }
@@ -294,6 +292,8 @@ mod tests {
             is_real_time: false,
             offered_per_s: None,
             runs,
+            told: Told::default(),
+            audit: Audit::default(),
             problems: Vec::new(),
         }
     }

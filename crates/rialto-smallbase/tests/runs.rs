@@ -9,6 +9,7 @@ use rialto_smallbase::report::Report;
 use rialto_smallbase::spec::{
     Data, Level, Load, Network, Nodes, Pace, Priority, Protocol, Shape, Spec, WorkloadName,
 };
+use rialto_smallbase::workload::{MESSAGES, TRIES_AGAIN};
 
 fn spec(name: &str, workload: WorkloadName, protocol: Protocol) -> Spec {
     Spec {
@@ -54,17 +55,16 @@ fn run(spec: &Spec, load: Load) -> Point {
     }
 }
 
-/// The messages of the remote transactions, each of which has this many. Those that lie on two sides of the window's ends, and tries
-/// that were repeated, add some.
-fn has_messages(point: &Point, each: f64) {
-    let ran = point.median();
-    let remote = ran.remote.count() as f64;
-    let found = ran.messages_per_remote() * remote;
-    let strayed = each * 4.0 * f64::from(point.load.clients);
-    let again = 8.0 * ran.calls_again() as f64;
+/// All transactions are remote, and each has this many messages. Those of the last ones may be on their way, and tries that were repeated
+/// add some.
+fn has_messages(point: &Point, each: i64) {
+    let answered: u64 = point.told.answered.iter().sum();
+    let (found, expected) = (point.audit.sum(MESSAGES), each * answered as i64);
+    let late = each * i64::from(point.load.clients * point.shape.nodes);
+    let again = 8 * point.audit.sum(TRIES_AGAIN);
     assert!(
-        found >= each * remote - strayed && found <= each * remote + strayed + again,
-        "{found} messages of {remote} remote transactions, expected {each} each"
+        found >= expected - late && found <= expected + again,
+        "{found} messages of {answered} transactions, expected {each} each"
     );
 }
 
@@ -72,15 +72,15 @@ fn has_messages(point: &Point, each: f64) {
 fn local_transactions_send_nothing_and_remote_ones_four_messages() {
     let tpcb = spec("counts", WorkloadName::Tpcb, Protocol::Atomic);
     let local = run(&tpcb, load(0));
-    assert_eq!((local.median().remote.count(), local.median().messages()), (0, 0));
+    assert_eq!((local.median().remote.count(), local.audit.sum(MESSAGES)), (0, 0));
     let remote = run(&tpcb, load(100));
     assert_eq!(remote.median().local.count(), 0);
-    has_messages(&remote, 4.0);
+    has_messages(&remote, 4);
 }
 
 #[test]
 fn as_the_paper_ran_it_remote_transactions_have_two_messages() {
-    has_messages(&run(&spec("as-paper", WorkloadName::Tpcb, Protocol::AsPaper), load(100)), 2.0);
+    has_messages(&run(&spec("as-paper", WorkloadName::Tpcb, Protocol::AsPaper), load(100)), 2);
 }
 
 #[test]

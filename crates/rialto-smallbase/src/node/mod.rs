@@ -24,7 +24,7 @@ use crate::control::RemoteStore;
 use crate::homes::Homes;
 use crate::spec::Load;
 use crate::wire::{Answer, Hello, NodeRan, NodeSpec, Order, receive, send};
-use crate::workload::{self, Audit, Workload};
+use crate::workload::{self, Audit, MESSAGES, TRIES_AGAIN, Workload};
 
 /// The log of each replica, and what is gathered of it in memory, in bytes.
 const LOG_BYTES: u64 = 256 << 20;
@@ -221,6 +221,9 @@ impl Running {
 
     fn audit(&self) -> Result<Audit, String> {
         let mut audit = Audit::default();
+        let counts = self.node.transactions().transaction_counts();
+        audit.add(MESSAGES, counts.messages as i64);
+        audit.add(TRIES_AGAIN, counts.calls_again as i64);
         for partition in self.own_partitions() {
             let admitted = self.admitted(partition)?;
             self.workload

@@ -58,6 +58,7 @@ pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
         point.runs.push(cluster.run(&load)?);
         point.problems.extend(cluster.problems()?);
     }
+    (point.told, point.audit) = (cluster.told.clone(), cluster.audit.clone());
     cluster.close()?;
     Ok(point)
 }
@@ -69,6 +70,8 @@ pub struct Cluster {
     children: Vec<Child>,
     /// What clients were told in all runs.
     told: Told,
+    /// What was added up last.
+    audit: Audit,
     is_real_time: bool,
     networks: Option<Networks>,
     _proxies: Vec<Proxy>,
@@ -126,6 +129,7 @@ impl Cluster {
         let mut cluster = Cluster {
             spec: spec.clone(),
             told: Told::new(workload.kinds().len()),
+            audit: Audit::default(),
             workload,
             children,
             is_real_time,
@@ -190,7 +194,8 @@ impl Cluster {
                 other => return Err(unexpected(&other)),
             }
         }
-        Ok(self.workload.problems(&all, &self.told, self.spec.shape.all_partitions()))
+        self.audit = all;
+        Ok(self.workload.problems(&self.audit, &self.told, self.spec.shape.all_partitions()))
     }
 
     /// Ends the nodes, and removes their data.

@@ -95,7 +95,12 @@ pub struct Drawn {
     pub kind: usize,
 }
 
-/// What the tables hold.
+/// The sum of the messages of transactions that nodes have sent since their start, and that of tries of calls after their first one.
+pub const MESSAGES: &str = "messages of transactions";
+/// See [`MESSAGES`].
+pub const TRIES_AGAIN: &str = "tries again";
+
+/// What the tables hold, and what nodes have counted since their start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
     /// Sums, by name.
@@ -105,7 +110,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    fn add(&mut self, name: &str, amount: i64) {
+    /// Adds to a sum.
+    pub fn add(&mut self, name: &str, amount: i64) {
         *self.sums.entry(name.to_owned()).or_default() += amount;
     }
 
@@ -117,7 +123,8 @@ impl Audit {
         self.problems.extend(other.problems);
     }
 
-    fn sum(&self, name: &str) -> i64 {
+    /// A sum; 0 if there is none of this name.
+    pub fn sum(&self, name: &str) -> i64 {
         self.sums.get(name).copied().unwrap_or(0)
     }
 
