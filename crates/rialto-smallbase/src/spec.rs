@@ -182,6 +182,8 @@ pub enum Nodes {
         /// Its words.
         words: Vec<String>,
     },
+    /// A database of this process without a cluster, with which a node is compared.
+    Alone,
     /// Threads of this process, for tests: their processor time is not told apart.
     Threads,
 }
@@ -244,6 +246,14 @@ impl Spec {
             return Err(format!(
                 "--replicas {replicas}: a cluster of {nodes} nodes has at most as many replicas of a partition"
             ));
+        }
+        if self.nodes == Nodes::Alone {
+            if self.shape.all_partitions() != 1 {
+                return Err("--alone: a database without a cluster is one of one node and one partition; give --nodes 1".to_owned());
+            }
+            if load.level == Level::Standby || load.pace.is_some() {
+                return Err("--alone: a database without a cluster has no standbys, and no --rate: give --durability memory or disk".to_owned());
+            }
         }
         if load.window.is_zero() {
             return Err("--seconds 0 measures nothing; give a time above zero".to_owned());
@@ -308,6 +318,14 @@ mod tests {
         };
         refused(Spec { shape: Shape { replicas: 3, ..shape }, ..spec.clone() }, load, "--replicas 3");
         refused(spec.clone(), Load { window: Duration::ZERO, ..load }, "--seconds 0");
+        refused(Spec { nodes: Nodes::Alone, ..spec.clone() }, load, "--nodes 1");
+        let one = Spec {
+            shape: Shape { nodes: 1, partitions: 1, replicas: 1 },
+            nodes: Nodes::Alone,
+            ..spec.clone()
+        };
+        assert_eq!(one.check(&load), Ok(()));
+        refused(one, Load { level: Level::Standby, ..load }, "no standbys");
         refused(
             Spec { data: Data { protocol: Protocol::AsPaper, ..data }, ..spec.clone() },
             load,

@@ -138,6 +138,16 @@ fn messages_through_a_slow_network_take_longer() {
 }
 
 #[test]
+fn a_database_without_a_cluster_runs_the_same_transactions() {
+    for workload in [WorkloadName::Tpcb, WorkloadName::Scp] {
+        let of_two = spec("alone", workload, Protocol::Atomic);
+        let alone = Spec { shape: Shape { nodes: 1, ..of_two.shape }, nodes: Nodes::Alone, ..of_two };
+        let point = run(&alone, load(0));
+        assert_eq!((point.median().remote.count(), point.audit.sum(MESSAGES)), (0, 0));
+    }
+}
+
+#[test]
 fn an_open_loop_offers_what_is_asked_for() {
     let tpcb = spec("open-loop", WorkloadName::Tpcb, Protocol::Atomic);
     let paced = |pace| {

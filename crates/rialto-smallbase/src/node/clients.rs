@@ -5,15 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rialto::io::Random;
-use rialto_cluster::node::CallError;
+use rialto_cluster::node::{CallError, Node};
 use rialto_measure::histogram::Latencies;
 
-use super::Running;
-use super::counting::count;
+use super::counting::{Counted, count};
 use super::thread_times::ThreadTimes;
-use crate::spec::{Load, Pace};
+use crate::homes::Homes;
+use crate::spec::{Level, Load, Pace};
 use crate::wire::{NodeRan, Outlier};
-use crate::workload::{Drawn, Place, Told};
+use crate::workload::{Drawn, Place, Told, Workload};
 
 /// A transaction that takes longer is an outlier.
 pub const LONG: Duration = Duration::from_millis(10);
@@ -30,35 +30,58 @@ const WINDOW: u8 = 1;
 const COOL_DOWN: u8 = 2;
 const OVER: u8 = 3;
 
+/// What runs a client's transactions, and counts what its process does.
+pub trait Target: Sync {
+    /// Runs a transaction, and waits until it may be answered.
+    ///
+    /// # Errors
+    /// In words: one that a sound program does not make fail.
+    fn transact(&self, drawn: Drawn, level: Level) -> Result<Ended, String>;
+
+    /// Looks at all counters.
+    fn count(&self) -> Counted;
+}
+
+/// Where clients run.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    pub workload: &'a dyn Workload,
+    pub homes: &'a Homes,
+    /// The number of this node, and how many there are.
+    pub node: u32,
+    pub nodes: u32,
+    pub target: &'a dyn Target,
+}
+
 /// Runs the clients of a node.
 ///
 /// # Errors
 /// In words: a call that a sound program does not make fail.
-pub fn run(running: &Running, load: &Load) -> Result<NodeRan, String> {
+pub fn run(site: Site<'_>, load: &Load) -> Result<NodeRan, String> {
     let phase = AtomicU8::new(WARM_UP);
     // Each node draws others.
-    let mut seeds = Random::new(load.seed.wrapping_mul(1_000).wrapping_add(u64::from(running.number)));
+    let mut seeds = Random::new(load.seed.wrapping_mul(1_000).wrapping_add(u64::from(site.node)));
     let (counts, clients) = thread::scope(|scope| {
         let begin = |number: u32| {
             let random = seeds.fork();
-            let client = Client::new(running, load, &phase, (number, random));
+            let client = Client::new(site, load, &phase, (number, random));
             scope.spawn(move || client.run())
         };
         let clients: Vec<_> = (0..load.clients).map(begin).collect();
         thread::sleep(load.warmup);
-        let before = count(&running.node);
+        let before = site.target.count();
         let began = Instant::now();
         phase.store(WINDOW, Ordering::Relaxed);
         thread::sleep(load.window);
         phase.store(COOL_DOWN, Ordering::Relaxed);
         let window = began.elapsed();
-        let counts = count(&running.node).since(&before, window);
+        let counts = site.target.count().since(&before, window);
         thread::sleep((load.window / 10).min(COOL_DOWN_MAX));
         phase.store(OVER, Ordering::Relaxed);
         let ended = clients.into_iter().map(|client| client.join().expect("no client panics"));
         (counts, ended.collect::<Result<Vec<Ran>, String>>())
     });
-    let mut all = Ran::new(running.workload.kinds().len());
+    let mut all = Ran::new(site.workload.kinds().len());
     for client in clients? {
         all.local.merge(&client.local);
         all.remote.merge(&client.remote);
@@ -98,14 +121,15 @@ impl Ran {
 }
 
 /// How a transaction has ended.
-enum Ended {
+pub enum Ended {
     Answered,
+    /// Without an effect, although it was tried for long.
     Aborted,
     Unknown,
 }
 
 struct Client<'a> {
-    running: &'a Running,
+    site: Site<'a>,
     load: &'a Load,
     phase: &'a AtomicU8,
     due: Option<Due>,
@@ -140,27 +164,26 @@ impl Due {
 
 impl<'a> Client<'a> {
     fn new(
-        running: &'a Running,
+        site: Site<'a>,
         load: &'a Load,
         phase: &'a AtomicU8,
         (number, random): (u32, Random),
     ) -> Client<'a> {
-        let ran = Ran::new(running.workload.kinds().len());
-        let nodes = (running.number, running.spec.shape.nodes);
-        let due = load.pace.map(|pace| Due::new(pace, nodes, (number, load.clients)));
-        Client { running, load, phase, due, random, ran }
+        let ran = Ran::new(site.workload.kinds().len());
+        let due = load.pace.map(|pace| Due::new(pace, (site.node, site.nodes), (number, load.clients)));
+        Client { site, load, phase, due, random, ran }
     }
 
     fn run(mut self) -> Result<Ran, String> {
-        let place =
-            Place { homes: &self.running.homes, node: self.running.number, remote_pct: self.load.remote_pct };
+        let Site { workload, homes, node, target, .. } = self.site;
+        let place = Place { homes, node, remote_pct: self.load.remote_pct };
         let mut times = self.load.outliers.then(ThreadTimes::open).flatten();
         let mut times_before = times.as_mut().map(ThreadTimes::read);
         loop {
-            let drawn = self.running.workload.draw(&mut self.random, &place);
+            let drawn = workload.draw(&mut self.random, &place);
             let (kind, is_remote) = (drawn.kind, drawn.is_remote);
             let began = self.due.as_mut().map_or_else(Instant::now, Due::wait);
-            let ended = self.transact(drawn)?;
+            let ended = target.transact(drawn, self.load.level)?;
             let took = began.elapsed();
             let times_now = times.as_mut().map(ThreadTimes::read);
             let phase = self.phase.load(Ordering::Relaxed);
@@ -193,11 +216,13 @@ impl<'a> Client<'a> {
             }
         }
     }
+}
 
+impl Target for Node {
     /// Runs the calls of a transaction. Without a commit protocol a later one may end otherwise than the earlier ones.
-    fn transact(&self, drawn: Drawn) -> Result<Ended, String> {
+    fn transact(&self, drawn: Drawn, level: Level) -> Result<Ended, String> {
         for call in drawn.calls {
-            match self.running.node.transactions().call(&call.level(self.load.level.of_call())) {
+            match self.transactions().call(&call.level(level.of_call())) {
                 Ok(_) => {}
                 Err(CallError::Aborted(_)) => return Ok(Ended::Aborted),
                 Err(CallError::Unknown) => return Ok(Ended::Unknown),
@@ -205,6 +230,10 @@ impl<'a> Client<'a> {
             }
         }
         Ok(Ended::Answered)
+    }
+
+    fn count(&self) -> Counted {
+        count(self)
     }
 }
 

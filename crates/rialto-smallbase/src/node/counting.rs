@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rialto::TimeHistogram;
+use rialto::{Database, TimeHistogram};
 use rialto_cluster::node::Node;
 use rialto_measure::usage::{Usage, process_cpu};
 
@@ -16,12 +16,7 @@ pub struct Counted(Counts);
 pub fn count(node: &Node) -> Counted {
     let links = node.links().counts();
     let transactions = node.transactions().transaction_counts();
-    let usage = Usage::of_process().unwrap_or_default();
     let mut counts = Counts {
-        window_us: 0,
-        cpu_us: process_cpu().map_or(0, |time| time.as_micros() as u64),
-        voluntary_switches: usage.voluntary,
-        involuntary_switches: usage.involuntary,
         messages: transactions.messages,
         messages_sent: links.messages_sent,
         writes: links.writes,
@@ -30,19 +25,41 @@ pub fn count(node: &Node) -> Counted {
         jobs: transactions.jobs,
         waits: transactions.waits,
         calls_again: transactions.calls_again,
-        ..Counts::default()
+        ..of_process()
     };
-    let long = |times: &TimeHistogram| times.count_from(LONG);
     for replica in node.replicas() {
         let Ok(admitted) = replica.admit() else { continue };
-        for account in admitted.database().metrics().procedures {
-            counts.long_lock_waits += long(&account.lock_wait);
-            counts.long_latch_waits += long(&account.latch_wait);
-            counts.long_runs += long(&account.run);
-            counts.long_log_waits += long(&account.log_wait);
-        }
+        add_long(&mut counts, admitted.database());
     }
     Counted(counts)
+}
+
+/// The same where there is no node.
+pub fn count_alone(db: &Database) -> Counted {
+    let mut counts = of_process();
+    add_long(&mut counts, db);
+    Counted(counts)
+}
+
+fn of_process() -> Counts {
+    let usage = Usage::of_process().unwrap_or_default();
+    Counts {
+        cpu_us: process_cpu().map_or(0, |time| time.as_micros() as u64),
+        voluntary_switches: usage.voluntary,
+        involuntary_switches: usage.involuntary,
+        ..Counts::default()
+    }
+}
+
+/// Adds what a database's time account has of long waits and runs.
+fn add_long(counts: &mut Counts, db: &Database) {
+    let long = |times: &TimeHistogram| times.count_from(LONG);
+    for account in db.metrics().procedures {
+        counts.long_lock_waits += long(&account.lock_wait);
+        counts.long_latch_waits += long(&account.latch_wait);
+        counts.long_runs += long(&account.run);
+        counts.long_log_waits += long(&account.log_wait);
+    }
 }
 
 impl Counted {

@@ -1,7 +1,9 @@
 //! A node's process: it does what the parent orders, and ends with the parent.
 //!
+//! - `alone`: the same load on a database without a cluster.
 //! - `clients`: the load. `counting`: what the process has done meanwhile. `thread_times`: where a client's time goes.
 
+pub(crate) mod alone;
 mod clients;
 mod counting;
 mod thread_times;
@@ -20,6 +22,7 @@ use rialto_cluster::protocol::replication::ReplicationOptions;
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
 pub(crate) use self::clients::LONG;
+use self::clients::Site;
 use crate::control::RemoteStore;
 use crate::homes::Homes;
 use crate::spec::Load;
@@ -29,6 +32,17 @@ use crate::workload::{self, Audit, MESSAGES, TRIES_AGAIN, Workload};
 /// The log of each replica, and what is gathered of it in memory, in bytes.
 const LOG_BYTES: u64 = 256 << 20;
 const LOG_BUFFER_BYTES: usize = 4 << 20;
+
+/// The options of a database of this load.
+fn database(memory_bytes: u64) -> Options {
+    Options {
+        durability: Durability::Memory,
+        memory_bytes,
+        log_bytes_max: LOG_BYTES,
+        log_buffer_bytes: LOG_BUFFER_BYTES,
+        ..Options::default()
+    }
+}
 
 /// What a node does when its parent has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,13 +141,7 @@ impl Running {
             name: spec.name.clone(),
             directory: spec.directory.clone(),
             takes_over: false,
-            database: Options {
-                durability: Durability::Memory,
-                memory_bytes: spec.memory_bytes,
-                log_bytes_max: LOG_BYTES,
-                log_buffer_bytes: LOG_BUFFER_BYTES,
-                ..Options::default()
-            },
+            database: database(spec.memory_bytes),
             replication: calm(),
             repair_after: None,
             move_patience: Duration::from_secs(300),
@@ -216,7 +224,14 @@ impl Running {
     }
 
     fn run(&self, load: &Load) -> Result<NodeRan, String> {
-        clients::run(self, load).map_err(|why| format!("{}: {why}", self.spec.name))
+        let site = Site {
+            workload: &*self.workload,
+            homes: &self.homes,
+            node: self.number,
+            nodes: self.spec.shape.nodes,
+            target: &self.node,
+        };
+        clients::run(site, load).map_err(|why| format!("{}: {why}", self.spec.name))
     }
 
     fn audit(&self) -> Result<Audit, String> {

@@ -45,6 +45,7 @@ impl Child {
         is_real_time: bool,
     ) -> Result<Child, RunError> {
         let body = match &spec.nodes {
+            Nodes::Alone => return Err(failed("starting a node", "a database without a cluster has none")),
             Nodes::Threads => {
                 let parent = meeting.path().to_owned();
                 Body::Thread(thread::spawn(move || node::run(&parent, node, WithoutParent::Return)))

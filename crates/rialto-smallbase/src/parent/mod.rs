@@ -21,6 +21,7 @@ use rialto_measure::text::say;
 use self::child::Child;
 use self::meeting::Meeting;
 use crate::namespaces::Networks;
+use crate::node::alone;
 use crate::outcome::{Point, Ran};
 use crate::priority;
 use crate::proxy::{Medium, Proxy};
@@ -38,6 +39,13 @@ const PORT: u16 = 7000;
 /// # Errors
 /// [`RunError`]; a run whose data are wrong is no error, but told by [`Point::problems`].
 pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
+    if spec.nodes == Nodes::Alone {
+        spec.check(load).map_err(RunError::Usage)?;
+        make_directory(spec)?;
+        let measured = alone::measure(spec, load, runs);
+        let _ = fs::remove_dir_all(&spec.directory);
+        return measured;
+    }
     let mut cluster = Cluster::start(spec, load)?;
     let mut point = Point::new(spec, *load, cluster.has_networks(), cluster.is_real_time());
     let pace = match load.pace {

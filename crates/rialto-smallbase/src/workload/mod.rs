@@ -43,6 +43,15 @@ pub trait Workload: Send + Sync {
     /// Those of the database.
     fn load(&self, db: &Database, branches: &[i32]) -> Result<()>;
 
+    /// Whether transactions of a type may write.
+    fn writes(&self, kind: usize) -> bool;
+
+    /// Runs a transaction of a type in one database.
+    ///
+    /// # Errors
+    /// Those of the database; a row that is missing.
+    fn run(&self, tx: &mut Transaction<'_>, kind: usize, arguments: &[u8]) -> Result<()>;
+
     /// A client's next transaction.
     fn draw(&self, random: &mut Random, place: &Place<'_>) -> Drawn;
 
@@ -89,6 +98,8 @@ impl Place<'_> {
 pub struct Drawn {
     /// Its calls, one after the other; more than one without a commit protocol alone.
     pub calls: Vec<Call>,
+    /// The arguments of its calls.
+    pub arguments: Vec<u8>,
     /// Whether it uses another node.
     pub is_remote: bool,
     /// Its type: the position among [`Workload::kinds`].

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Result, TableDef};
+use rialto::{Database, Fields, Result, TableDef, Transaction};
 use rialto_cluster::node::{Call, Procedure, ProcedureAction, Procedures};
 
 use super::arguments::{bytes, numbers};
@@ -47,8 +47,51 @@ fn pin_of(card: i64) -> i64 {
     (card * 7_919 + 13) % 10_000
 }
 
-fn yes(is_so: bool) -> Vec<u8> {
-    vec![u8::from(is_so)]
+/// Looks up what a number stands for.
+fn translate(tx: &mut Transaction<'_>, arguments: &[u8]) -> Result<Vec<u8>> {
+    let [area, number] = numbers(arguments)?;
+    let (table, key) = (tx.table("numbers")?, (area as i32, number as i32));
+    let row = tx.get(&table, key)?.ok_or_else(|| missing("numbers", key.0, key.1))?;
+    Ok(row.read::<i64>(2)?.to_le_bytes().to_vec())
+}
+
+/// Compares the personal number of a card, and counts the call. Gives 1 if it may be made, else 0.
+fn validate(tx: &mut Transaction<'_>, arguments: &[u8]) -> Result<Vec<u8>> {
+    let [area, card, pin] = numbers(arguments)?;
+    let mut is_valid = false;
+    change(tx, "cards", (area, card), |row| {
+        is_valid = i64::from(row.get_i32(2)?) == pin;
+        row.add_i64(if is_valid { 3 } else { 4 }, 1).map(drop)
+    })?;
+    Ok(vec![u8::from(is_valid)])
+}
+
+/// Adds a service to a subscriber.
+fn subscribe(tx: &mut Transaction<'_>, arguments: &[u8]) -> Result<Vec<u8>> {
+    let [area, subscriber, ..]: [i64; 5] = numbers(arguments)?;
+    change(tx, "subscribers", (area, subscriber), |row| row.add_i64(2, 1).map(drop))?;
+    Ok(Vec::new())
+}
+
+/// Has a number stand for another one.
+fn map(tx: &mut Transaction<'_>, arguments: &[u8]) -> Result<Vec<u8>> {
+    let [_, _, area, number, route] = numbers(arguments)?;
+    change(tx, "numbers", (area, number), |row| {
+        row.set_i64(2, route)?;
+        row.add_i64(3, 1).map(drop)
+    })?;
+    Ok(Vec::new())
+}
+
+/// Changes a row, which is to be there.
+fn change(
+    tx: &mut Transaction<'_>,
+    name: &'static str,
+    (area, number): (i64, i64),
+    edit: impl FnMut(&mut Fields<'_>) -> Result<()>,
+) -> Result<()> {
+    let (table, key) = (tx.table(name)?, (area as i32, number as i32));
+    if tx.modify(&table, key, edit)? { Ok(()) } else { Err(missing(name, key.0, key.1)) }
 }
 
 impl Workload for Scp {
@@ -57,37 +100,10 @@ impl Workload for Scp {
     }
 
     fn procedures(&self) -> Procedures {
-        let translate = ProcedureAction::reads(|tx, input| {
-            let [area, number] = numbers(input.arguments)?;
-            let (table, key) = (tx.table("numbers")?, (area as i32, number as i32));
-            let row = tx.get(&table, key)?.ok_or_else(|| missing("numbers", key.0, key.1))?;
-            Ok(row.read::<i64>(2)?.to_le_bytes().to_vec())
-        });
-        let validate = ProcedureAction::writes(|tx, input| {
-            let [area, card, pin] = numbers(input.arguments)?;
-            let (table, key) = (tx.table("cards")?, (area as i32, card as i32));
-            let mut is_valid = false;
-            let is_there = tx.modify(&table, key, |row| {
-                is_valid = i64::from(row.get_i32(2)?) == pin;
-                row.add_i64(if is_valid { 3 } else { 4 }, 1).map(drop)
-            })?;
-            if is_there { Ok(yes(is_valid)) } else { Err(missing("cards", key.0, key.1)) }
-        });
-        let subscribe = ProcedureAction::writes(|tx, input| {
-            let [area, subscriber, ..]: [i64; 5] = numbers(input.arguments)?;
-            let (table, key) = (tx.table("subscribers")?, (area as i32, subscriber as i32));
-            let is_there = tx.modify(&table, key, |row| row.add_i64(2, 1).map(drop))?;
-            if is_there { Ok(Vec::new()) } else { Err(missing("subscribers", key.0, key.1)) }
-        });
-        let map = ProcedureAction::writes(|tx, input| {
-            let [_, _, area, number, route] = numbers(input.arguments)?;
-            let (table, key) = (tx.table("numbers")?, (area as i32, number as i32));
-            let is_there = tx.modify(&table, key, |row| {
-                row.set_i64(2, route)?;
-                row.add_i64(3, 1).map(drop)
-            })?;
-            if is_there { Ok(Vec::new()) } else { Err(missing("numbers", key.0, key.1)) }
-        });
+        let translate = ProcedureAction::reads(|tx, input| translate(tx, input.arguments));
+        let validate = ProcedureAction::writes(|tx, input| validate(tx, input.arguments));
+        let subscribe = ProcedureAction::writes(|tx, input| subscribe(tx, input.arguments));
+        let map = ProcedureAction::writes(|tx, input| map(tx, input.arguments));
         let [translates, validates, installs] = self.procedures.clone();
         Procedures::new()
             .with(Procedure::new(translates).phase([translate]))
@@ -133,6 +149,21 @@ impl Workload for Scp {
         Ok(())
     }
 
+    fn writes(&self, kind: usize) -> bool {
+        kind > 0
+    }
+
+    fn run(&self, tx: &mut Transaction<'_>, kind: usize, arguments: &[u8]) -> Result<()> {
+        match kind {
+            0 => translate(tx, arguments).map(drop),
+            1 => validate(tx, arguments).map(drop),
+            _ => {
+                subscribe(tx, arguments)?;
+                map(tx, arguments).map(drop)
+            }
+        }
+    }
+
     fn draw(&self, random: &mut Random, place: &Place<'_>) -> Drawn {
         let one = |random: &mut Random| random.below(u64::from(self.data.accounts)) as i64;
         let (here, elsewhere) = place.draw(random);
@@ -142,16 +173,13 @@ impl Workload for Scp {
             _ if share < PERCENT[0] + PERCENT[1] => 1,
             _ => 2,
         };
-        let procedure = self.procedures[kind].clone();
-        let key = |area: i32| [Value::Int4(area)];
         let area = elsewhere.unwrap_or(here);
         let number = one(random);
-        let (call, is_remote) = match kind {
-            0 => (Call::new(procedure, bytes([i64::from(area), number])).key(key(area)), elsewhere.is_some()),
+        let (keys, arguments, is_remote) = match kind {
+            0 => (vec![area], bytes([i64::from(area), number]), elsewhere.is_some()),
             1 => {
                 let pin = pin_of(number) + i64::from(random.chance(1, WRONG_PINS));
-                let arguments = bytes([i64::from(area), number, pin]);
-                (Call::new(procedure, arguments).key(key(area)), elsewhere.is_some())
+                (vec![area], bytes([i64::from(area), number, pin]), elsewhere.is_some())
             }
             // The mapping lies at another node, if there is one.
             _ => {
@@ -159,10 +187,12 @@ impl Workload for Scp {
                 let area = other.unwrap_or(here);
                 let (mapped, route) = (one(random), FIRST_ROUTE + one(random));
                 let arguments = bytes([i64::from(here), number, i64::from(area), mapped, route]);
-                (Call::new(procedure, arguments).key(key(here)).key(key(area)), other.is_some())
+                (vec![here, area], arguments, other.is_some())
             }
         };
-        Drawn { calls: vec![call], is_remote, kind }
+        let call = Call::new(self.procedures[kind].clone(), arguments.clone());
+        let call = keys.into_iter().fold(call, |call, area| call.key([Value::Int4(area)]));
+        Drawn { calls: vec![call], arguments, is_remote, kind }
     }
 
     fn audit(&self, db: &Database, audit: &mut Audit) -> Result<()> {

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Result, TableDef, Transaction};
-use rialto_cluster::node::{ActionInput, Call, Procedure, ProcedureAction, Procedures};
+use rialto_cluster::node::{Call, Procedure, ProcedureAction, Procedures};
 
 use super::arguments::{bytes, numbers};
 use super::{Audit, Drawn, Place, Told, Workload, each, load_rows, missing};
@@ -66,8 +66,8 @@ struct Movement {
 }
 
 impl Movement {
-    fn read(input: &ActionInput<'_>) -> Result<Movement> {
-        let [branch, teller, account_branch, account, delta, time_us] = numbers(input.arguments)?;
+    fn read(arguments: &[u8]) -> Result<Movement> {
+        let [branch, teller, account_branch, account, delta, time_us] = numbers(arguments)?;
         let [branch, teller, account_branch, account] =
             [branch, teller, account_branch, account].map(|number| number as i32);
         Ok(Movement { branch, teller, account_branch, account, delta, time_us })
@@ -137,10 +137,11 @@ impl Workload for Tpcb {
 
     fn procedures(&self) -> Procedures {
         let has_one_history_row = self.has_one_history_row();
-        let account = || ProcedureAction::writes(|tx, input| Movement::read(input)?.change_account(tx));
+        let account =
+            || ProcedureAction::writes(|tx, input| Movement::read(input.arguments)?.change_account(tx));
         let rest = || {
             ProcedureAction::writes(move |tx, input| {
-                Movement::read(input)?.change_rest(tx, has_one_history_row)
+                Movement::read(input.arguments)?.change_rest(tx, has_one_history_row)
             })
         };
         Procedures::new()
@@ -202,6 +203,16 @@ impl Workload for Tpcb {
         Ok(())
     }
 
+    fn writes(&self, _kind: usize) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Transaction<'_>, _kind: usize, arguments: &[u8]) -> Result<()> {
+        let movement = Movement::read(arguments)?;
+        movement.change_account(tx)?;
+        movement.change_rest(tx, self.has_one_history_row()).map(drop)
+    }
+
     fn draw(&self, random: &mut Random, place: &Place<'_>) -> Drawn {
         let (branch, elsewhere) = place.draw(random);
         let movement = Movement {
@@ -217,11 +228,11 @@ impl Workload for Tpcb {
         let calls = match (elsewhere, self.data.protocol) {
             (Some(_), Protocol::AsPaper) => vec![
                 Call::new(self.account.clone(), arguments.clone()).key(other),
-                Call::new(self.rest.clone(), arguments).key(own),
+                Call::new(self.rest.clone(), arguments.clone()).key(own),
             ],
-            _ => vec![Call::new(self.whole.clone(), arguments).key(own).key(other)],
+            _ => vec![Call::new(self.whole.clone(), arguments.clone()).key(own).key(other)],
         };
-        Drawn { calls, is_remote: elsewhere.is_some(), kind: 0 }
+        Drawn { calls, arguments, is_remote: elsewhere.is_some(), kind: 0 }
     }
 
     fn audit(&self, db: &Database, audit: &mut Audit) -> Result<()> {
