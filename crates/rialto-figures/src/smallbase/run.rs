@@ -8,9 +8,7 @@ use rialto_measure::spread::Spread;
 use rialto_measure::text::say;
 use rialto_smallbase::outcome::{Point, Ran};
 use rialto_smallbase::parent::measure;
-use rialto_smallbase::spec::{
-    Data, Level, Load, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName,
-};
+use rialto_smallbase::spec::{Level, Load, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName};
 
 use super::super::Lab;
 use crate::point::machine;
