@@ -3,7 +3,7 @@
 use rialto_measure::histogram::Latencies;
 
 use crate::node::LONG;
-use crate::spec::{Data, Load, Shape, Spec};
+use crate::spec::{Data, Load, Nodes, Shape, Spec};
 use crate::wire::{Counts, NodeRan, Outlier};
 use crate::workload::{Audit, Told};
 
@@ -58,10 +58,10 @@ impl Cause {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Cause::OnCore => "ran",
-            Cause::Ready => "was ready to run, without a core",
-            Cause::WaitedHere => "waited for a lock, a standby or the disk",
-            Cause::WaitedForNode => "waited for the other node, a lock or a standby",
+            Cause::OnCore => "running",
+            Cause::Ready => "ready to run, without a core",
+            Cause::WaitedHere => "waiting for a lock, a standby or the disk",
+            Cause::WaitedForNode => "waiting for the other node, a lock or a standby",
         }
     }
 }
@@ -192,6 +192,8 @@ pub struct Point {
     pub has_networks: bool,
     /// Whether nodes have real-time priority.
     pub is_real_time: bool,
+    /// Whether it is a database without a cluster.
+    pub is_alone: bool,
     /// The rate of an open loop: transactions a second that were due.
     pub offered_per_s: Option<f64>,
     /// At least one.
@@ -212,6 +214,7 @@ impl Point {
             load,
             has_networks,
             is_real_time,
+            is_alone: spec.nodes == Nodes::Alone,
             offered_per_s: None,
             runs: Vec::new(),
             told: Told::default(),
@@ -290,6 +293,7 @@ mod tests {
             },
             has_networks: false,
             is_real_time: false,
+            is_alone: false,
             offered_per_s: None,
             runs,
             told: Told::default(),

@@ -117,7 +117,11 @@ impl Report<'_> {
             last.data.branches,
             last.data.accounts,
             last.shape.replicas,
-            if last.has_networks { "a network namespace for each node" } else { "one loopback network" },
+            match (last.is_alone, last.has_networks) {
+                (true, _) => "without a cluster",
+                (false, true) => "a network namespace for each node",
+                (false, false) => "one loopback network",
+            },
             if last.is_real_time { "real-time priority" } else { "normal priority" },
             last.runs.len(),
             last.load.window.as_secs_f64(),
@@ -176,6 +180,7 @@ impl Report<'_> {
             "accounts": last.data.accounts,
             "namespaces": last.has_networks,
             "real_time": last.is_real_time,
+            "alone": last.is_alone,
             "points": points,
             "consistent": self.is_consistent(),
         })
@@ -189,13 +194,13 @@ fn mean(latencies: &Latencies) -> String {
 /// Where the time of the transactions over 10 ms went, in a sentence.
 pub fn explained(ran: &Ran) -> String {
     if ran.outliers.is_empty() {
-        return "no transaction over 10 ms was told of".to_owned();
+        return "clients told of no transaction over 10 ms".to_owned();
     }
     let causes = ran.causes().into_iter().map(|(cause, count)| format!("{count} {}", cause.words()));
     let parts = ran.long_parts().into_iter().filter(|(_, count)| *count > 0);
     let parts: Vec<String> = parts.map(|(what, count)| format!("{count} {what}")).collect();
     format!(
-        "of {} clients' transactions over 10 ms most of the time {}; the kernels' time account has of 10 ms and more: {}",
+        "of {} transactions over 10 ms that clients told of, by what took most of their time: {}; the kernels' time account has of 10 ms and more: {}",
         ran.outliers.len(),
         causes.collect::<Vec<_>>().join(", "),
         if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") },

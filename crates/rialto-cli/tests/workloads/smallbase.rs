@@ -59,6 +59,15 @@ fn processes_with_standbys_run_transactions_of_both_kinds() {
 }
 
 #[test]
+fn a_database_without_a_cluster_is_measured_for_comparison() {
+    let data = Directory::new("smallbase-alone");
+    let found =
+        json(&succeeds(run(&bench("smallbase", &data, &["--nodes", "1", "--alone", "--seconds", "0.2"]))));
+    assert_eq!((&found["alone"], &found["consistent"]), (&true.into(), &true.into()));
+    assert_eq!(number(&found, "messages_per_txn"), 0.0);
+}
+
+#[test]
 fn a_service_control_point_is_run_over_a_slow_network() {
     let data = Directory::new("scp");
     let more = [
@@ -123,7 +132,9 @@ fn nodes_end_with_the_command_that_has_started_them() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    within("two nodes run", &|found| found == 2);
+    // The last node has opened its partition, as it was told by the command.
+    let opened = data.path().join("node1/partition-1/database");
+    within("two nodes run", &|found| found == 2 && opened.exists());
     running.kill().expect("it runs");
     running.wait().expect("it has ended");
     within("no node runs", &|found| found == 0);

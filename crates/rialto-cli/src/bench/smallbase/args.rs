@@ -47,6 +47,9 @@ pub struct SmallbaseArgs {
     /// a node one branch, a partition one replica. Locks and the log remain: they cannot be left out
     #[arg(long)]
     pub as_paper: bool,
+    /// Run the same transactions on one database in this process, without a cluster: what a node is compared with. It needs --nodes 1
+    #[arg(long)]
+    pub alone: bool,
     /// The replicas of each partition, the primary among them [default: 2; 1 with one node, and with --as-paper]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
     pub replicas: Option<u32>,
@@ -120,7 +123,7 @@ impl SmallbaseArgs {
     /// [`RunError::Usage`], naming the option.
     pub fn specs(&self, workload: WorkloadName) -> Result<(Vec<Spec>, Load), RunError> {
         let program = |cause| RunError::Io { during: "looking for this program", cause };
-        let nodes = Nodes::of_this_program().map_err(program)?;
+        let nodes = if self.alone { Nodes::Alone } else { Nodes::of_this_program().map_err(program)? };
         let protocol = if self.as_paper { Protocol::AsPaper } else { Protocol::Atomic };
         let load = Load {
             clients: self.clients,
@@ -211,6 +214,8 @@ mod tests {
             ("--seconds 0", "--seconds 0"),
             ("--durability paper", "standby"),
             ("--remote-pct 101", "101"),
+            ("--alone", "--nodes 1"),
+            ("--alone --nodes 1 --rate 50%", "--rate"),
             ("--memory-bytes 1000", "--memory-bytes 1000"),
         ] {
             let error = read(line, WorkloadName::Tpcb).err().unwrap_or_else(|| panic!("{line} is taken"));
