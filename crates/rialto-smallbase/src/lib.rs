@@ -20,6 +20,9 @@
 //!
 //! Reading order: [`spec`], [`workload`], [`node`], [`parent`].
 
+// The macro for a JSON object recurses for each of its members.
+#![recursion_limit = "512"]
+
 mod control;
 pub mod costs;
 mod homes;
