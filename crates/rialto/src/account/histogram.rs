@@ -152,6 +152,8 @@ mod tests {
         assert!(near(all.quantile(0.9), 1_000) && near(all.quantile(0.91), 100_000), "{all:?}");
         let later = all.since(&before);
         assert_eq!(later.count(), 10);
+        let over = |us| all.count_from(Duration::from_micros(us));
+        assert_eq!([0, 50, 1_000].map(over), [100, 10, 0]);
         assert!(near(later.quantile(0.0), 100_000), "{later:?}");
     }
 }
