@@ -11,8 +11,8 @@ use rialto::{Database, Error, Options, TableDef, Transaction};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Call, CallError, CallNumbers, ClusterFacts, Node, NodeFacts, NodeOptions, Procedure, ProcedureAction,
-    Procedures, Standing, init, make_table,
+    Call, CallError, CallNumbers, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Procedure,
+    ProcedureAction, Procedures, Standing, init, make_table,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 
@@ -101,6 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             move_patience: std::time::Duration::from_secs(300),
             compare_every: None,
             security: Security::PlainOnLoopback,
+            links: LinkOptions::default(),
             make: Arc::new(make),
             procedures: procedures(),
         };

@@ -57,5 +57,5 @@ pub use replica::{
     Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotHere, NotServing, Outcome, ReadPermit,
     ReplicaOptions, ReplicaStatus, ToldPlace, read_configuration, read_configurations,
 };
-pub use running::{Node, NodeError, NodeOptions};
+pub use running::{LinkOptions, Node, NodeError, NodeOptions};
 pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

@@ -12,8 +12,9 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Joined, Level, Manifest, Node, NodeFacts, NodeOptions, NotServing,
-    Outcome, Standing, first_primary, init, init_restored, make_table, restore_partition,
+    Admitted, ClusterFacts, HostedReplica, Joined, Level, LinkOptions, Manifest, Node, NodeFacts,
+    NodeOptions, NotServing, Outcome, Standing, first_primary, init, init_restored, make_table,
+    restore_partition,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -178,6 +179,7 @@ impl Cluster {
             move_patience: self.move_patience,
             compare_every: self.compare_every,
             security: Security::PlainOnLoopback,
+            links: LinkOptions::default(),
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),
         };
