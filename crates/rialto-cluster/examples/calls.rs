@@ -88,7 +88,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     drop(ports);
     let (id, unprotected) = (format!("{:032x}", 1), Unprotected::default());
-    init(&store, &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected }, &facts)?;
+    init(
+        &store,
+        &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected, promise_ms: None },
+        &facts,
+    )?;
     let open = |of: &NodeFacts| {
         let options = NodeOptions {
             name: of.name.clone(),

@@ -121,6 +121,7 @@ impl Cluster {
             partitions: spec.shape.all_partitions(),
             replicas: spec.shape.replicas,
             unprotected: Unprotected::WhenOnDisk,
+            promise_ms: None,
         };
         init(&store, &cluster, &facts).map_err(|error| failed("making the cluster", error))?;
         let meeting = Meeting::open(store).map_err(|error| failed("opening the parent's socket", error))?;
