@@ -28,6 +28,7 @@ mod database;
 mod driver;
 mod hosted;
 mod read_here;
+mod read_permit;
 mod reads;
 mod saved_file;
 mod shipping;
@@ -39,6 +40,6 @@ pub use hosted::{
     Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
 };
 pub use read_here::{NotHere, ToldPlace};
-pub use reads::{ReadEnd, ReadPermit};
+pub use read_permit::{NotRead, ReadEnd, ReadPermit};
 pub use saved_file::SavedFile;
 pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration, read_configurations};
