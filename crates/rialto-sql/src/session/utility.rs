@@ -389,3 +389,28 @@ pub(crate) fn show_columns(name: Option<&Name>) -> Result<Vec<OutputColumn>> {
         None => Ok(vec![column("name"), column("setting")]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rialto::io::MemoryDisk;
+    use rialto::{Database, Options};
+
+    use super::*;
+
+    /// Also those of a start-up packet: none is shown that does nothing.
+    #[test]
+    fn settings_of_replicas_are_refused_without_a_cluster() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+        for (name, value, is_refused) in [
+            ("rialto.read_staleness", "1s", true),
+            ("rialto.read_staleness", "off", false),
+            ("rialto.read_after", "a7:0.1.1", true),
+            ("rialto.read_after", "", false),
+        ] {
+            let mut session = Session::new(database.clone(), "ann", "bank");
+            let code = session.set(name, value).err().map(|error| error.sqlstate.code().to_owned());
+            assert_eq!(code, is_refused.then(|| "0A000".to_owned()), "{name} = {value}");
+        }
+    }
+}

@@ -309,4 +309,22 @@ mod tests {
             assert_eq!(SqlError::from(Told::from(&error)).sqlstate.code(), code, "{error}");
         }
     }
+
+    #[test]
+    fn what_is_wrong_with_a_replica_is_asked_of_the_primary() {
+        let of = |sqlstate, cause| Told::from(&told(sqlstate, "why".to_owned(), "", cause));
+        for (sqlstate, cause, is_its_own) in [
+            ("0A000", Cause::Stale, true),
+            ("40P01", Cause::Deadlock, true),
+            ("57P01", Cause::Ended, true),
+            ("53300", Cause::None, true),
+            ("55P03", Cause::None, true),
+            ("58030", Cause::LogFailed, true),
+            ("22012", Cause::None, false),
+            ("42P01", Cause::None, false),
+            ("57014", Cause::None, false),
+        ] {
+            assert_eq!(is_of_replica(&of(sqlstate, cause)), is_its_own, "{sqlstate}");
+        }
+    }
 }
