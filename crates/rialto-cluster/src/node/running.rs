@@ -215,13 +215,8 @@ impl Node {
         let number = facts.number().expect("facts that were read have a number");
         let sending = Arc::new(Sending::default());
         let (security, link_options) = (options.security.clone(), options.links);
-        let transactions = Transactions::start(
-            me,
-            (facts.partitions, facts.unprotected),
-            &options.directory,
-            sending.clone(),
-            options.procedures.clone(),
-        )?;
+        let transactions =
+            Transactions::start(me, &facts, &options.directory, sending.clone(), options.procedures.clone())?;
         let pace = Pace::new(options.copy_bytes_per_second);
         let parts = Arc::new(Parts {
             me,

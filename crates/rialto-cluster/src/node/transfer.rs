@@ -26,6 +26,8 @@ use crate::protocol::{NodeId, PartitionId};
 
 /// The longest wait for the other node.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait of a piece for a connection.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 /// The bytes of a piece, but for the last one.
 const PIECE_BYTES: usize = 512 << 10;
 /// How often a transfer that waits looks whether the node ends.
@@ -128,18 +130,21 @@ impl Transfers {
         Transfers { sending, last, is_closed, incoming: Mutex::default(), outgoing: Mutex::default(), pace }
     }
 
-    /// Sends a packet, and waits for room.
+    /// Sends a packet, and waits for room. A piece waits for a connection, too: at a start what was pulled may come before this
+    /// node has reached the other one, which would wait for the piece for long.
     fn send(&self, to: NodeId, class: Class, packet: &Packet, beside: &[&[u8]]) -> Result<(), SendError> {
         let began = Instant::now();
         loop {
-            match self.sending.send(to, class, packet, beside) {
-                Err(SendError::Full)
-                    if began.elapsed() < PATIENCE && !self.is_closed.load(Ordering::SeqCst) =>
-                {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                sent => return sent,
+            let sent = self.sending.send(to, class, packet, beside);
+            let patience = match sent {
+                Err(SendError::Full) => PATIENCE,
+                Err(SendError::NotConnected) if matches!(packet, Packet::Piece(_)) => CONNECTS_WITHIN,
+                _ => return sent,
+            };
+            if began.elapsed() >= patience || self.is_closed.load(Ordering::SeqCst) {
+                return sent;
             }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

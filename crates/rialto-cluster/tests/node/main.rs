@@ -4,6 +4,7 @@ mod backups;
 mod calls;
 mod cluster;
 mod comparing;
+mod late_reads;
 mod members;
 mod reads;
 mod relayed;

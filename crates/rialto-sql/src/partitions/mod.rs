@@ -88,6 +88,11 @@ pub trait Partitions: Send + Sync {
         None
     }
 
+    /// The number of the cluster, of letters and digits, if the partitions have replicas; else `None`.
+    fn cluster(&self) -> Option<String> {
+        None
+    }
+
     /// Begins a transaction. No branch is opened before the first request for its partition.
     ///
     /// # Errors
@@ -106,9 +111,16 @@ pub trait Partitions: Send + Sync {
     /// Positions at or behind what a transaction has written in these partitions. Each is at level 2 when this returns, so that
     /// no change of a primary takes it back. Without replicas there are none.
     ///
+    /// `watch` is given what cancels the wait, before it begins.
+    ///
     /// # Errors
-    /// A partition does not tell; or what was written at level 1 may have been lost.
-    fn positions(&self, _opening: &Opening, _written: &[Written]) -> Result<Positions> {
+    /// A partition does not tell; or what was written may have been lost.
+    fn positions(
+        &self,
+        _opening: &Opening,
+        _written: &[Written],
+        _watch: &dyn Fn(Arc<dyn CancelBranches>),
+    ) -> Result<Positions> {
         Ok(Positions::default())
     }
 }

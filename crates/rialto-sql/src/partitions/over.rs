@@ -167,6 +167,8 @@ impl Over {
         let opening = |partition: PartitionNumber| {
             openings.iter().find(|(of, _)| *of == partition).map(|(_, opening)| *opening)
         };
+        // Over several partitions a commit is at level 2 at least.
+        let level = level.filter(|level| *level != Level::Memory || self.writing.len() <= 1);
         let write = |partition: &PartitionNumber| Written {
             partition: *partition,
             opening: opening(*partition),
@@ -184,10 +186,15 @@ impl Over {
 
     /// Positions behind what was written by the last transaction that has written and was committed.
     pub(crate) fn commit_position(&self) -> Result<Positions> {
-        match self.written.is_empty() {
-            true => Ok(Positions::default()),
-            false => self.partitions.positions(&self.opening, &self.written),
+        if self.written.is_empty() {
+            return Ok(Positions::default());
         }
+        let watch = |canceller| self.cancel.set_branches(Some(canceller));
+        let positions = self.partitions.positions(&self.opening, &self.written, &watch);
+        self.restore_canceller();
+        // A request that came before there was a canceller has set the flag.
+        self.cancel.check()?;
+        positions
     }
 
     /// Asks for more rows, or ends statements. `then_commit` as in [`Over::run`], for the statement before.

@@ -28,9 +28,14 @@ pub struct Position {
     pub place: u64,
 }
 
-/// Places in the logs of several partitions, at most one for each. As text: `PARTITION.OPENING.PLACE`, separated by commas.
+/// Places in the logs of several partitions of a cluster, at most one for each. As text: `CLUSTER:PARTITION.OPENING.PLACE`, and
+/// further places behind commas. Another cluster, one that was restored from this one's backup, say, has other logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Positions(Vec<Position>);
+pub struct Positions {
+    /// The cluster's number; empty if there are no places.
+    cluster: String,
+    places: Vec<Position>,
+}
 
 /// A text that is no [`Positions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,39 +45,48 @@ pub struct NoPositions;
 const POSITIONS_MAX: usize = 4096;
 
 impl Positions {
-    /// These places. Of several for one partition the last one counts.
-    pub fn new(positions: impl IntoIterator<Item = Position>) -> Positions {
-        let mut all: Vec<Position> = Vec::new();
+    /// These places in the logs of the cluster with this number, of letters and digits. Of several places for one partition the
+    /// last one counts.
+    pub fn new(cluster: &str, positions: impl IntoIterator<Item = Position>) -> Positions {
+        let mut places: Vec<Position> = Vec::new();
         for position in positions {
-            match all.iter_mut().find(|before| before.partition == position.partition) {
+            match places.iter_mut().find(|before| before.partition == position.partition) {
                 Some(before) => *before = position,
-                None => all.push(position),
+                None => places.push(position),
             }
         }
-        Positions(all)
+        Positions { cluster: cluster.to_owned(), places }
+    }
+
+    /// The number of the cluster whose logs they are of.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     /// The place in a partition's log.
     pub fn of(&self, partition: PartitionNumber) -> Option<Position> {
-        self.0.iter().find(|position| position.partition == partition).copied()
+        self.places.iter().find(|position| position.partition == partition).copied()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.places.is_empty()
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Position> {
-        self.0.iter()
+        self.places.iter()
     }
 }
 
 impl fmt::Display for Positions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, Position { partition, opening, place }) in self.0.iter().enumerate() {
-            let comma = if nth > 0 { "," } else { "" };
-            write!(f, "{comma}{}.{opening}.{place}", partition.0)?;
+        for (nth, Position { partition, opening, place }) in self.places.iter().enumerate() {
+            match nth {
+                0 => write!(f, "{}:", self.cluster)?,
+                _ => f.write_str(",")?,
+            }
+            write!(f, "{}.{opening}.{place}", partition.0)?;
         }
         Ok(())
     }
@@ -85,8 +99,12 @@ impl FromStr for Positions {
         if text.trim().is_empty() {
             return Ok(Positions::default());
         }
+        let (cluster, places) = text.trim().split_once(':').ok_or(NoPositions)?;
+        if cluster.is_empty() || !cluster.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(NoPositions);
+        }
         let mut found = Vec::new();
-        for part in text.split(',') {
+        for part in places.split(',') {
             let mut numbers = part.trim().split('.');
             let mut next = || numbers.next().ok_or(NoPositions);
             let (partition, opening, place) = (next()?, next()?, next()?);
@@ -101,7 +119,7 @@ impl FromStr for Positions {
             }
             found.push(position);
         }
-        Ok(Positions(found))
+        Ok(Positions { cluster: cluster.to_owned(), places: found })
     }
 }
 
@@ -130,15 +148,28 @@ mod tests {
 
     #[test]
     fn positions_are_read_as_they_are_written() {
-        for text in ["", "3.17.12345", "0.1.0,7.2.18446744073709551615"] {
+        for text in ["", "a7:3.17.12345", "07:0.1.0,7.2.18446744073709551615"] {
             assert_eq!(text.parse::<Positions>().map(|read| read.to_string()), Ok(text.to_owned()));
         }
-        let read: Positions = " 3.17.5 , 4.1.2 ".parse().unwrap();
+        let read: Positions = " a7:3.17.5 , 4.1.2 ".parse().unwrap();
+        assert_eq!(read.cluster(), "a7");
         assert_eq!(read.of(PartitionNumber(4)).map(|position| position.place), Some(2));
         assert_eq!(read.of(PartitionNumber(5)), None);
-        for text in
-            ["3", "3.4", "3.4.5.6", "3.4.-5", "3.4.+5", "x.4.5", "3.4.5,", "3.4.5,3.4.6", "4294967296.1.1"]
-        {
+        for places in [
+            "",
+            "3",
+            "3.4",
+            "3.4.5.6",
+            "3.4.-5",
+            "3.4.+5",
+            "x.4.5",
+            "3.4.5,",
+            "3.4.5,3.4.6",
+            "4294967296.1.1",
+        ] {
+            assert_eq!(format!("a7:{places}").parse::<Positions>(), Err(NoPositions), "{places}");
+        }
+        for text in ["3.4.5", ":3.4.5", "a-7:3.4.5", "a7:a7:3.4.5"] {
             assert_eq!(text.parse::<Positions>(), Err(NoPositions), "{text}");
         }
     }

@@ -280,7 +280,8 @@ impl Session {
     /// Changes a setting as the start-up packet asks.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let name = Name { text: name.to_ascii_lowercase(), position: None };
-        self.settings.set_at_start(&name, &SetValue::Text(value.to_string()))
+        self.settings.set_at_start(&name, &SetValue::Text(value.to_string()))?;
+        self.check_replicas(&name.text)
     }
 
     /// What SHOW tells of a setting.

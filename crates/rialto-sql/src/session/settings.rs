@@ -96,7 +96,8 @@ const STALENESS: &str =
     "off, or milliseconds, or a number with us, ms, s, min, h or d, at most 2147483647 ms; 0 is off";
 
 /// The notation of positions.
-const POSITIONS: &str = "what SHOW rialto.commit_position told, PARTITION.OPENING.PLACE separated by commas";
+const POSITIONS: &str =
+    "what SHOW rialto.commit_position told, CLUSTER:PARTITION.OPENING.PLACE, further places behind commas";
 
 /// Where clients reach the nodes of a cluster, separated by commas; empty without one.
 pub(super) const NODES: &str = "rialto.nodes";

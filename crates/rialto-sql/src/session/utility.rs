@@ -87,7 +87,7 @@ impl Session {
                     self.warn_outside_block("SET LOCAL");
                 }
                 self.change_setting(*scope, name, value)?;
-                self.check_has_replicas(&name.text)?;
+                self.check_replicas(&name.text)?;
                 if *value != SetValue::Default {
                     self.tell_if_ignored(&name.text);
                 }
@@ -324,24 +324,41 @@ impl Session {
         self.change_settings(|store| store.set(scope, name, value))
     }
 
-    /// Tells the client that the database's group commit design ignores a wait. The value stays set: the database may
-    /// be opened with another design.
-    /// Refuses what a setting says of replicas in a session of one database.
+    /// Refuses what a setting says of replicas where there are none, and positions that are of no log of this cluster.
     ///
     /// # Errors
-    /// 0A000.
-    fn check_has_replicas(&self, name: &str) -> Result<()> {
+    /// 0A000; 22023.
+    pub(super) fn check_replicas(&self, name: &str) -> Result<()> {
         let settings = self.settings.current();
-        let is_set = settings.read_staleness.is_some() && name == settings::READ_STALENESS
-            || !settings.read_after.is_empty() && name == settings::READ_AFTER;
-        match self.over.is_none() && is_set {
-            true => Err(SqlError::unsupported(format!(
-                "{name} in a session of one database, which has no replicas,"
-            ))),
-            false => Ok(()),
+        let after =
+            Some(&settings.read_after).filter(|after| name == settings::READ_AFTER && !after.is_empty());
+        if after.is_none() && (name != settings::READ_STALENESS || settings.read_staleness.is_none()) {
+            return Ok(());
         }
+        let partitions = self.over.as_ref().map(|over| &over.partitions);
+        let Some((partitions, cluster)) = partitions.and_then(|all| Some((all, all.cluster()?))) else {
+            return Err(SqlError::unsupported(format!(
+                "{name} in a session without a cluster, which has no replicas,"
+            )));
+        };
+        let Some(after) = after else { return Ok(()) };
+        let count = partitions.count();
+        let wrong = match after.iter().find(|position| position.partition.0 >= count) {
+            _ if after.cluster() != cluster => {
+                format!("a position of the cluster {}, and this is {cluster}", after.cluster())
+            }
+            Some(position) => {
+                format!("a position of partition {}, and there are {count}", position.partition.0)
+            }
+            None => return Ok(()),
+        };
+        let hint = "A position is of the cluster whose SHOW rialto.commit_position told it; one that was restored from a backup is \
+                    another one. RESET rialto.read_after.";
+        Err(SqlError::new(SqlState::InvalidParameterValue, format!("{name} is {wrong}")).hint(hint))
     }
 
+    /// Tells the client that the database's group commit design ignores a wait. The value stays set: the database may
+    /// be opened with another design.
     fn tell_if_ignored(&mut self, name: &str) {
         let design = self.database.group_commit();
         let honours: fn(GroupCommitDesign) -> bool = match name {
@@ -370,5 +387,30 @@ pub(crate) fn show_columns(name: Option<&Name>) -> Result<Vec<OutputColumn>> {
             Ok(vec![column(&name.text)])
         }
         None => Ok(vec![column("name"), column("setting")]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rialto::io::MemoryDisk;
+    use rialto::{Database, Options};
+
+    use super::*;
+
+    /// Also those of a start-up packet: none is shown that does nothing.
+    #[test]
+    fn settings_of_replicas_are_refused_without_a_cluster() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+        for (name, value, is_refused) in [
+            ("rialto.read_staleness", "1s", true),
+            ("rialto.read_staleness", "off", false),
+            ("rialto.read_after", "a7:0.1.1", true),
+            ("rialto.read_after", "", false),
+        ] {
+            let mut session = Session::new(database.clone(), "ann", "bank");
+            let code = session.set(name, value).err().map(|error| error.sqlstate.code().to_owned());
+            assert_eq!(code, is_refused.then(|| "0A000".to_owned()), "{name} = {value}");
+        }
     }
 }

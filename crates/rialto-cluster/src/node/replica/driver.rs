@@ -338,7 +338,10 @@ impl Driver {
                 self.shipping.keep(to, *cursor);
                 Ok(())
             }
-            Input::AskEnd => self.step(Event::AskEnd, &[]),
+            Input::AskEnd => {
+                self.shared.reads.takes_question();
+                self.step(Event::AskEnd, &[])
+            }
             Input::Differs(member) => self.step(Event::Differs { member }, &[]),
             Input::Switchover(to) => self.step(Event::Switchover { to }, &[]),
             Input::Add(node) => {
@@ -457,7 +460,6 @@ impl Driver {
             self.is_unfit();
             self.step(Event::RedoFailed, &[])?;
         }
-        self.shared.reads.give_way(self.replication.redo_waits_max);
         self.look_at_opening()?;
         self.step(Event::Tick, &[])?;
         self.forget_trouble();
@@ -549,8 +551,8 @@ impl Driver {
             Effect::Append { .. } => self.append(message, beside),
             Effect::RedoUpTo(last) => {
                 if let Kernel::Following(follower) = &self.shared.state.lock().kernel {
-                    follower.redo_up_to(last);
                     self.shared.reads.allow(last);
+                    follower.redo_up_to(last);
                 }
             }
             Effect::EndKnown { asked_at, end } => self.shared.reads.end_known(asked_at, end.lsn),

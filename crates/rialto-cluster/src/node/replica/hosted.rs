@@ -224,7 +224,7 @@ impl HostedReplica {
             copied: Mutex::default(),
             queued: AtomicUsize::new(0),
             changed: Condvar::new(),
-            reads: Arc::default(),
+            reads: Arc::new(Reads::new(options.replication.redo_waits_max)),
         });
         let (inputs, driver) = driver::start(shared.clone(), node, options, store, sending, transfers)?;
         Ok(HostedReplica { shared, inputs, driver: Mutex::new(Some(driver)) })

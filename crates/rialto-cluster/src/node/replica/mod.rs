@@ -7,7 +7,7 @@
 //! - `store_requests`: requests to the control store, on a thread of their own.
 //! - `saved_file`: the replica's own file.
 //! - `reads`: transactions that read while it follows, and give way to its redo. `table_age`: how old its tables are.
-//!   `read_here`: how a transaction comes to read here.
+//!   `read_here`: how a transaction comes to read here. `read_permit`: what it has until its end.
 //!
 //! The *ring* of a database is the memory that has the end of its log; it outlives the process. Its *life* is a random
 //! number, which is drawn when the ring is made: an opening that finds the ring of the process before it has the same life,
@@ -28,6 +28,7 @@ mod database;
 mod driver;
 mod hosted;
 mod read_here;
+mod read_permit;
 mod reads;
 mod saved_file;
 mod shipping;
@@ -39,6 +40,6 @@ pub use hosted::{
     Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
 };
 pub use read_here::{NotHere, ToldPlace};
-pub use reads::{ReadEnd, ReadPermit};
+pub use read_permit::{NotRead, ReadEnd, ReadPermit};
 pub use saved_file::SavedFile;
 pub use store_requests::{CONFIGURATIONS, configuration_key, read_configuration, read_configurations};

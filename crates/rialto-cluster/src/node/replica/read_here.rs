@@ -6,7 +6,8 @@ use rialto::{Lsn, fault_injection};
 
 use super::driver::Input;
 use super::hosted::HostedReplica;
-use super::reads::{Begun, ReadPermit, Renewal, Wanted};
+use super::read_permit::ReadPermit;
+use super::reads::{Begun, Renewal, Wanted};
 use crate::protocol::Epoch;
 use crate::protocol::replication::Replica;
 
@@ -54,17 +55,17 @@ impl HostedReplica {
         let wanted = Wanted { staleness, after: after.map_or(Lsn::ZERO, |after| after.place) };
         let until = Instant::now() + patience;
         loop {
-            match self.shared.reads.begin(wanted, self.shared.clock.now()) {
+            match self.shared.reads.begin(wanted, || self.shared.clock.now()) {
                 Begun::Yes(permit, renewal) => {
                     if renewal == Renewal::Due {
-                        self.tell(Input::AskEnd);
+                        self.ask_end();
                     }
                     return Ok(permit);
                 }
                 Begun::Closed => return Err(NotHere::Closed),
                 Begun::TooOld => {
                     // If this transaction does not wait, the next one finds the answer.
-                    self.tell(Input::AskEnd);
+                    self.ask_end();
                     if Instant::now() >= until {
                         return Err(NotHere::TooOld);
                     }
@@ -72,6 +73,32 @@ impl HostedReplica {
                 }
             }
         }
+    }
+
+    /// Whether the tables have everything that was answered longer ago than this, for what a transaction that has begun here reads
+    /// next. Waits for that for at most so long.
+    pub(in crate::node) fn is_young(&self, staleness: Duration, patience: Duration) -> bool {
+        let (wanted, until) = (Wanted { staleness, after: Lsn::ZERO }, Instant::now() + patience);
+        while !self.shared.reads.is_young(wanted, || self.shared.clock.now()) {
+            self.ask_end();
+            if Instant::now() >= until {
+                return false;
+            }
+            self.shared.reads.wait(ASK_AGAIN);
+        }
+        true
+    }
+
+    /// Has the primary asked where its log ends, unless it is about to be.
+    fn ask_end(&self) {
+        if self.shared.reads.ask() {
+            self.tell(Input::AskEnd);
+        }
+    }
+
+    /// Ends the transactions that read here if the redo has been behind for too long.
+    pub(in crate::node) fn give_way(&self) {
+        self.shared.reads.give_way();
     }
 
     /// The epoch before which answers may be lost, if this opening is before it.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rialto::{Database, Follower, Lsn, fault_injection};
+use rialto::{Follower, Lsn, fault_injection};
 use rialto_sql::partitions::BranchPool;
 
+use super::read_permit::{ReadEnd, ReadPermit};
 use super::table_age::TableAge;
 use crate::protocol::Moment;
 
@@ -22,14 +23,18 @@ pub struct Wanted {
 }
 
 /// The transactions that read at a replica while it follows. They hold locks as at any database, and the redo waits for these. So
-/// they are ended: when the replica is to lead, or its database is closed; and when the redo has stood still for some time.
+/// they are ended: when the replica is to lead, or its database is closed; and when the redo has been behind for some time.
 ///
-/// 1. A transaction begins only on tables that are known to be as young as it wants.
+/// 1. A transaction begins only on tables that are known to be as young as it wants, and that have nothing which the primary has
+///    not let the log be redone to: other replicas in sync may lack that, and it may be lost.
 /// 2. None begins once the replica is to lead, and each that is open is told to end then.
-/// 3. While something may be redone, and nothing is, each transaction that was open when that began is told to end after a
-///    bounded time.
-#[derive(Default)]
+/// 3. Each place that may be redone is redone within twice a bounded time and what the redo itself takes: if it is not after that
+///    time, each transaction is told to end, and none begins until the place is redone.
 pub struct Reads {
+    /// So long may the redo be behind where there are transactions.
+    patience: Duration,
+    /// Whether the primary is about to be asked where its log ends.
+    is_asked: AtomicBool,
     state: Mutex<State>,
     /// Told when the tables' age may be another one.
     changed: Condvar,
@@ -51,88 +56,34 @@ struct Open {
     age: TableAge,
     /// Up to this place the primary lets the log be redone.
     allowed: Lsn,
-    readers: BTreeMap<u64, Reader>,
-    stands: Option<Standing>,
+    readers: BTreeMap<u64, Arc<ReadEnd>>,
+    owed: Option<Owed>,
 }
 
-/// A redo that has something to do, and does not get further.
+/// A place that may be redone and was not when it was looked at first.
 #[derive(Clone, Copy)]
-struct Standing {
-    reached: (Lsn, u64),
+struct Owed {
+    place: Lsn,
     since: Instant,
+    /// Whether the transactions were told to end for it. Until it is redone none begins.
+    is_late: bool,
 }
 
-struct Reader {
-    began: Instant,
-    end: Arc<ReadEnd>,
-}
-
-/// How a transaction at a replica hears that it is to end.
-#[derive(Default)]
-pub struct ReadEnd(Mutex<Ending>);
-
-#[derive(Default)]
-struct Ending {
-    is_told: bool,
-    /// Ends what it runs, and itself.
-    tell: Option<Box<dyn Fn() + Send>>,
-}
-
-impl ReadEnd {
-    /// What ends the transaction: called at once if it is to end already.
-    pub fn set(&self, tell: impl Fn() + Send + 'static) {
-        let mut ending = self.0.lock();
-        if ending.is_told {
-            tell();
-        }
-        ending.tell = Some(Box::new(tell));
+impl Open {
+    /// Whether a transaction may begin, however old the tables may be.
+    fn admits(&self) -> bool {
+        let redone = self.follower.redone();
+        let is_ahead = redone > self.allowed && !fault_injection::is_on("reads-ahead-of-the-bound");
+        let is_late = self.owed.is_some_and(|owed| owed.is_late && redone < owed.place);
+        !is_ahead && (!is_late || fault_injection::is_on("readers-amid-a-late-redo"))
     }
 
-    /// Whether it was told to end.
-    pub fn is_told(&self) -> bool {
-        self.0.lock().is_told
-    }
-
-    fn tell(&self) {
-        let mut ending = self.0.lock();
-        if !std::mem::replace(&mut ending.is_told, true)
-            && let Some(tell) = &ending.tell
-        {
-            tell();
-        }
-    }
-}
-
-/// A transaction that reads at a replica, from its begin to its end.
-pub struct ReadPermit {
-    reads: Arc<Reads>,
-    pool: Arc<BranchPool>,
-    number: u64,
-    end: Arc<ReadEnd>,
-}
-
-impl ReadPermit {
-    /// Where its branch is opened.
-    pub fn pool(&self) -> &Arc<BranchPool> {
-        &self.pool
-    }
-
-    /// The database, for reads that are short.
-    pub fn database(&self) -> &Database {
-        self.pool.database()
-    }
-
-    /// How it hears that it is to end.
-    pub fn end(&self) -> &Arc<ReadEnd> {
-        &self.end
-    }
-}
-
-impl Drop for ReadPermit {
-    fn drop(&mut self) {
-        if let Some(open) = &mut self.reads.state.lock().open {
-            open.readers.remove(&self.number);
-        }
+    /// Since when the tables have everything that was answered, if they are as young as is wanted, and have the place.
+    fn covers(&self, wanted: Wanted, now: Moment) -> Option<Moment> {
+        let as_of = self.age.as_of().filter(|as_of| now < *as_of + wanted.staleness);
+        let as_of = as_of.or(fault_injection::is_on("stale-reads").then_some(now))?;
+        let is_behind = self.age.has(wanted.after) || fault_injection::is_on("read-before-its-position");
+        is_behind.then_some(as_of)
     }
 }
 
@@ -154,6 +105,17 @@ pub enum Renewal {
 }
 
 impl Reads {
+    /// Of a replica that is not open yet. So long the redo may be behind where there are transactions.
+    pub fn new(patience: Duration) -> Reads {
+        Reads {
+            patience,
+            is_asked: AtomicBool::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            ended: AtomicU64::default(),
+        }
+    }
+
     /// The replica follows, with these tables. Nothing is known of their age.
     pub fn open(&self, follower: &Arc<Follower>) {
         let open = Open {
@@ -162,7 +124,7 @@ impl Reads {
             age: TableAge::default(),
             allowed: Lsn::ZERO,
             readers: BTreeMap::new(),
-            stands: None,
+            owed: None,
         };
         self.replace(Some(open));
     }
@@ -178,14 +140,14 @@ impl Reads {
         let before = std::mem::replace(&mut self.state.lock().open, open);
         self.changed.notify_all();
         for reader in before.into_iter().flat_map(|open| open.readers.into_values()) {
-            reader.end.tell();
+            reader.tell();
         }
     }
 
     /// The primary lets the log be redone up to this place.
     pub fn allow(&self, last: Lsn) {
         if let Some(open) = &mut self.state.lock().open {
-            open.allowed = last;
+            open.allowed = open.allowed.max(last);
         }
     }
 
@@ -197,25 +159,34 @@ impl Reads {
         self.changed.notify_all();
     }
 
-    /// Ends transactions for which the redo has waited for this long.
-    pub fn give_way(&self, patience: Duration) {
+    /// Whether the caller is to have the primary asked where its log ends: it is not about to be asked.
+    pub fn ask(&self) -> bool {
+        !self.is_asked.swap(true, Ordering::SeqCst)
+    }
+
+    /// The primary is asked now, for all that have wanted it.
+    pub fn takes_question(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends all transactions if the redo has been behind for too long. Called again and again, on a thread that waits for no redo.
+    pub fn give_way(&self) {
         let mut state = self.state.lock();
         let Some(open) = &mut state.open else { return };
-        let reached = (open.follower.redone(), open.follower.steps());
-        let owes = reached.0 < open.allowed.min(open.follower.received());
-        if !owes || open.readers.is_empty() {
-            open.stands = None;
+        let redone = open.follower.redone();
+        let has_readers = !open.readers.is_empty();
+        open.owed = open.owed.filter(|owed| redone < owed.place && (owed.is_late || has_readers));
+        let (may_be, now) = (open.allowed.min(open.follower.received()), Instant::now());
+        if redone >= may_be || !has_readers {
             return;
         }
-        let now = Instant::now();
-        let stands = open.stands.filter(|stands| stands.reached == reached);
-        let Standing { since, .. } = *open.stands.insert(stands.unwrap_or(Standing { reached, since: now }));
-        if now.duration_since(since) < patience || fault_injection::is_on("reads-hold-up-the-redo") {
+        let owed = open.owed.get_or_insert(Owed { place: may_be, since: now, is_late: false });
+        let is_too_soon = now.duration_since(owed.since) < self.patience;
+        if owed.is_late || is_too_soon || fault_injection::is_on("reads-hold-up-the-redo") {
             return;
         }
-        open.stands = Some(Standing { reached, since: now });
-        let older = open.readers.values().filter(|reader| reader.began <= since && !reader.end.is_told());
-        let ends: Vec<_> = older.map(|reader| reader.end.clone()).collect();
+        owed.is_late = true;
+        let ends: Vec<_> = open.readers.values().filter(|end| !end.is_told()).cloned().collect();
         drop(state);
         // Counted first: what they hold is there for others as soon as they are told.
         self.ended.fetch_add(ends.len() as u64, Ordering::Relaxed);
@@ -227,8 +198,8 @@ impl Reads {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Begins a transaction, if the tables are as young as it wants.
-    pub fn begin(self: &Arc<Reads>, wanted: Wanted, now: Moment) -> Begun {
+    /// Begins a transaction, if the tables are as young as it wants at the moment that the clock tells.
+    pub fn begin(self: &Arc<Reads>, wanted: Wanted, clock: impl Fn() -> Moment) -> Begun {
         if !self.look_at_age(wanted.after) {
             return Begun::Closed;
         }
@@ -236,17 +207,27 @@ impl Reads {
         state.last += 1;
         let number = state.last;
         let Some(open) = &mut state.open else { return Begun::Closed };
-        let oldest = open.age.as_of().filter(|as_of| now < *as_of + wanted.staleness);
-        let unbounded = fault_injection::is_on("stale-reads");
-        let is_behind = open.age.has(wanted.after) || fault_injection::is_on("read-before-its-position");
-        let (Some(as_of), true) = (oldest.or(unbounded.then_some(now)), is_behind) else {
-            return Begun::TooOld;
-        };
+        // Looked at now: what came before may have taken its time.
+        let now = clock();
+        let (true, Some(as_of)) = (open.admits(), open.covers(wanted, now)) else { return Begun::TooOld };
         let end = Arc::<ReadEnd>::default();
-        open.readers.insert(number, Reader { began: Instant::now(), end: end.clone() });
-        let permit = ReadPermit { reads: self.clone(), pool: open.pool.clone(), number, end };
+        open.readers.insert(number, end.clone());
+        let permit = ReadPermit::new(self.clone(), open.pool.clone(), number, end);
         let is_due = now >= as_of + wanted.staleness / 2;
         Begun::Yes(permit, if is_due { Renewal::Due } else { Renewal::NotYet })
+    }
+
+    /// Whether the tables are young enough now for what a transaction reads next, which has begun here.
+    pub fn is_young(&self, wanted: Wanted, clock: impl Fn() -> Moment) -> bool {
+        self.look_at_age(wanted.after)
+            && self.state.lock().open.as_ref().is_some_and(|open| open.covers(wanted, clock()).is_some())
+    }
+
+    /// A transaction has ended.
+    pub(super) fn has_ended(&self, number: u64) {
+        if let Some(open) = &mut self.state.lock().open {
+            open.readers.remove(&number);
+        }
     }
 
     /// Looks at what was redone meanwhile, without holding up the replica. False if there are no tables.
@@ -282,3 +263,6 @@ impl Reads {
         self.state.lock().open.as_ref().map_or(0, |open| open.readers.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,7 +174,10 @@ impl Branch {
             What::Position => {
                 let place = self.served.lead().database().log_end().lsn;
                 match self.is_durable(place, Level::Replicated) {
-                    true => self.ran_with(sequence, positions::answer(place.0), Access::Reads),
+                    true => {
+                        let answer = positions::answer(place, self.served.lead().memories());
+                        self.ran_with(sequence, answer, Access::Reads);
+                    }
                     false => self.served.ran(self.id, sequence, None),
                 }
                 body

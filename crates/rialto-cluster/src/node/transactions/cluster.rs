@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use rialto::{Database, fault_injection};
 use rialto_sql::partitions::{
-    Branches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions, Positions, ReplicaReads,
-    Written,
+    Branches, CancelBranches, NodeCounts, Opening as SqlOpening, PartitionNumber, Partitions, Positions,
+    ReplicaReads, Written,
 };
 
 use super::coordinators::{Cancelled, Coordinators};
@@ -27,7 +27,7 @@ use super::workers::Workers;
 use crate::net::{Class as LinkClass, SendError};
 use crate::node::calls::Procedures;
 use crate::node::clock::NodeClock;
-use crate::node::facts::NodeFacts;
+use crate::node::facts::{ClusterFacts, NodeFacts};
 use crate::node::packet::Packet;
 use crate::node::replica::HostedReplica;
 use crate::node::sending::Sending;
@@ -56,6 +56,8 @@ type Waiting = BTreeMap<(NodeId, LinkClass), VecDeque<Message<SqlWork>>>;
 /// All transactions of a node: those that it coordinates, and the partitions that it serves.
 pub struct Transactions {
     me: NodeId,
+    /// The cluster's number.
+    cluster: String,
     partitions: u32,
     unprotected: Unprotected,
     clock: NodeClock,
@@ -79,14 +81,13 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// The transactions of a node that starts, of a cluster with so many partitions, which does so with level 2 in an
-    /// unprotected one. The number of the node's start is kept in its directory.
+    /// The transactions of a node of this cluster that starts. The number of the node's start is kept in its directory.
     ///
     /// # Errors
     /// If the directory cannot be used, or no thread can start.
     pub fn start(
         me: NodeId,
-        (partitions, unprotected): (u32, Unprotected),
+        cluster: &ClusterFacts,
         directory: &Path,
         sending: Arc<Sending>,
         procedures: Procedures,
@@ -94,8 +95,9 @@ impl Transactions {
         let start = next_start(directory)?;
         let transactions = Arc::new(Transactions {
             me,
-            partitions,
-            unprotected,
+            cluster: cluster.id.clone(),
+            partitions: cluster.partitions,
+            unprotected: cluster.unprotected,
             clock: NodeClock,
             sending,
             directory: Directory::default(),
@@ -126,6 +128,15 @@ impl Transactions {
             }
         };
         transactions.spawn("rialto-tick", tick)?;
+        let gives_way = Arc::downgrade(&transactions);
+        let give_way = move || {
+            while let Some(node) = gives_way.upgrade().filter(|node| !node.is_closed()) {
+                node.hosted().iter().for_each(|replica| replica.give_way());
+                drop(node);
+                std::thread::sleep(TICK);
+            }
+        };
+        transactions.spawn("rialto-give-way", give_way)?;
         Ok(transactions)
     }
 
@@ -224,6 +235,11 @@ impl Transactions {
             replica.is_some_and(|replica| !served.contains_key(&replica.partition()))
         };
         served.values().any(|served| served.has(id)) || self.replicas.read().iter().any(is_opening)
+    }
+
+    /// The cluster's number.
+    pub(super) fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     /// How many transactions are coordinated here at this moment.
@@ -727,8 +743,17 @@ impl Partitions for ClusterPartitions {
         Ok(Box::new(ReadingTransaction::new(self.0.clone(), opening.clone(), reads.clone())))
     }
 
-    fn positions(&self, opening: &SqlOpening, written: &[Written]) -> rialto_sql::Result<Positions> {
-        positions::positions(&self.0, opening, written)
+    fn cluster(&self) -> Option<String> {
+        Some(self.0.cluster().to_owned())
+    }
+
+    fn positions(
+        &self,
+        opening: &SqlOpening,
+        written: &[Written],
+        watch: &dyn Fn(Arc<dyn CancelBranches>),
+    ) -> rialto_sql::Result<Positions> {
+        positions::positions(&self.0, opening, written, watch)
     }
 }
 

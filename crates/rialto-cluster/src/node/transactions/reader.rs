@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use parking_lot::Mutex;
 use rialto_sql::SqlError;
 use rialto_sql::partitions::{
-    Answer, BranchCanceller, BranchSession, Level, Next, Opening, Portions, Reply, Request, Run, Told,
+    Answer, BranchCanceller, BranchSession, Level, Next, Opening, Portions, Reply, Request, Run, Told, Work,
 };
 
 use super::workers::Workers;
@@ -65,6 +65,8 @@ pub struct Reader {
     pub has_told: bool,
     /// Whether its next request takes a cancellation back.
     pub to_clear: bool,
+    /// Whether it has had a request: the tables' age at its begin counts for the first one.
+    has_run: bool,
 }
 
 impl Reader {
@@ -91,14 +93,20 @@ impl Reader {
             at_replica.serve(&inbox, &outbox);
         };
         workers.run(serve)?;
-        Ok(Reader { tasks, replies, end, has_told: false, to_clear: false })
+        Ok(Reader { tasks, replies, end, has_told: false, to_clear: false, has_run: false })
     }
 
     /// Gives it a request. Its reply comes by [`Reader::reply`].
     pub fn request(&mut self, request: Request) {
         let clears = std::mem::take(&mut self.to_clear);
+        self.has_run = true;
         // If it has ended there is no reply.
         let _ = self.tasks.send(Task::Request(request, clears));
+    }
+
+    /// Whether the tables' age is to be looked at again before this request.
+    pub fn is_to_be_young(&self, request: &Request) -> bool {
+        self.has_run && matches!(request, Request::Run(run) if !matches!(run.work, Work::RollbackTo(_)))
     }
 
     /// The reply to the last request. None if it has ended: it has given way, or its replica's database was closed.
@@ -158,6 +166,11 @@ impl AtReplica {
         };
         if clears {
             session.clear_cancellation();
+            // What has come since then is not too late.
+            let is_cancelled = self.permit.end().is_told() || self.cancels.lock().is_asked;
+            if is_cancelled {
+                session.canceller().cancel();
+            }
         }
         session.run(run, stream)
     }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rialto::Lsn;
+use rialto::{Lsn, fault_injection};
 use rialto_sql::partitions::{
-    Branches, CancelBranches, Cause, Choices, Opening as SqlOpening, PartitionNumber, ReplicaReads, Reply,
-    Request,
+    Answer, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening, PartitionNumber, ReplicaReads,
+    Reply, Request, Told, Work,
 };
 use rialto_sql::{Result, SqlError};
 
@@ -16,7 +16,7 @@ use super::cluster::Transactions;
 use super::counts::Counters;
 use super::reader::{Reader, ReaderCancels, Reads, is_last};
 use super::session::{SessionTransaction, failed, told};
-use crate::node::replica::{NotHere, ReadPermit, ToldPlace};
+use crate::node::replica::{HostedReplica, NotHere, ReadPermit, ToldPlace};
 use crate::protocol::{Epoch, PartitionId};
 
 /// So long a replica of this node may take until it is as young as is wanted. Then the primary is read.
@@ -24,7 +24,7 @@ const REPLICA_WITHIN: Duration = Duration::from_millis(250);
 
 /// A transaction that only reads. Each partition that it uses is read at this node's replica, if that is there, follows, and is
 /// young enough when the partition is used first; else at the primary. It stays so until the end, so each partition is at one
-/// state. What a session has not been told of is read again at the primary, if the replica has to go on.
+/// state. What a session has not been told of is read again at the primary, if the replica has to go on, or cannot answer.
 pub struct ReadingTransaction {
     node: Arc<Transactions>,
     opening: SqlOpening,
@@ -65,9 +65,9 @@ impl ReadingTransaction {
         }
     }
 
-    /// Begins to read a partition at this node's replica. False if it is to be read at the primary.
-    fn begin_here(&mut self, partition: PartitionId, reads: Reads) -> Result<bool> {
-        let Some(permit) = self.permit(partition)? else { return Ok(false) };
+    /// Begins to read a partition at this node's replica, which may wait until then. False if it is to be read at the primary.
+    fn begin_here(&mut self, partition: PartitionId, reads: Reads, until: Instant) -> Result<bool> {
+        let Some(permit) = self.permit(partition, until)? else { return Ok(false) };
         let (opening, cancels) = (self.opening.clone(), self.cancels.clone());
         let Ok(reader) = Reader::start(self.node.workers(), permit, opening, cancels, reads) else {
             return Ok(false);
@@ -77,11 +77,29 @@ impl ReadingTransaction {
         Ok(true)
     }
 
-    fn permit(&self, partition: PartitionId) -> Result<Option<ReadPermit>> {
+    /// Goes on to read at this node's replica, which has to be young enough for this request, too, and may wait until then. False
+    /// if it is to be read at the primary.
+    fn go_on_here(&mut self, partition: PartitionId, request: &Request, until: Instant) -> Result<bool> {
+        let reader = &self.readers[&partition];
+        let is_young = |replica: Arc<HostedReplica>| {
+            let left = until.saturating_duration_since(Instant::now());
+            replica.is_young(self.reads.staleness, left) || fault_injection::is_on("blocks-grow-old")
+        };
+        if !reader.is_to_be_young(request) || self.node.find_replica(partition).is_some_and(is_young) {
+            return Ok(true);
+        }
+        match self.readers.remove(&partition) {
+            Some(reader) if reader.has_told => Err(grew_old(partition)),
+            _ => Ok(false),
+        }
+    }
+
+    fn permit(&self, partition: PartitionId, until: Instant) -> Result<Option<ReadPermit>> {
         let Some(replica) = self.node.find_replica(partition) else { return Ok(None) };
         let after = self.reads.after.of(PartitionNumber(partition.0));
         let after = after.map(|after| ToldPlace { opening: Epoch(after.opening), place: Lsn(after.place) });
-        match replica.read_here(self.reads.staleness, after, REPLICA_WITHIN) {
+        let left = until.saturating_duration_since(Instant::now());
+        match replica.read_here(self.reads.staleness, after, left) {
             Ok(permit) => Ok(Some(permit)),
             Err(NotHere::Closed) => Ok(None),
             Err(NotHere::TooOld) => {
@@ -109,9 +127,7 @@ impl ReadingTransaction {
         let reader = self.readers.get_mut(&partition).expect("it was given a request");
         let runs_again = match &reply {
             None => true,
-            Some(reply) => {
-                matches!(&reply.answer, Err(told) if matches!(told.cause, Cause::Stale | Cause::Deadlock))
-            }
+            Some(reply) => matches!(&reply.answer, Err(told) if is_of_replica(told)),
         };
         if runs_again && !reader.has_told {
             self.readers.remove(&partition);
@@ -129,6 +145,8 @@ impl Branches for ReadingTransaction {
         let count = requests.len();
         let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
         let (mut here, mut at_primaries) = (Vec::new(), Vec::new());
+        // For all replicas together.
+        let until = Instant::now() + REPLICA_WITHIN;
         for (at, (PartitionNumber(number), request)) in requests.into_iter().enumerate() {
             let partition = PartitionId(number);
             if writes(&request) {
@@ -138,9 +156,14 @@ impl Branches for ReadingTransaction {
             let is_alone = matches!(&request, Request::Run(run) if run.then_commit);
             let reads = if is_alone { Reads::Once } else { Reads::UntilTheEnd };
             let is_here = match self.readers.contains_key(&partition) {
-                true => Ok(true),
+                true => self.go_on_here(partition, &request, until),
                 false if self.at_primaries.contains(&partition) => Ok(false),
-                false => self.begin_here(partition, reads),
+                // Nothing is there that could go back.
+                false if is_roll_back(&request) => {
+                    replies.insert(at, done());
+                    continue;
+                }
+                false => self.begin_here(partition, reads, until),
             };
             match is_here {
                 Ok(true) => {
@@ -213,6 +236,33 @@ fn writes(request: &Request) -> bool {
     matches!(request, Request::Run(run) if !run.choices.read_only && !run.then_commit)
 }
 
+fn is_roll_back(request: &Request) -> bool {
+    matches!(request, Request::Run(run) if matches!(run.work, Work::RollbackTo(_)))
+}
+
+fn done() -> Reply {
+    Reply {
+        answer: Ok(Answer::Done { rows: Vec::new(), affected: 0, notices: Vec::new() }),
+        has_written: false,
+    }
+}
+
+/// Whether an error is one of the replica, which the primary may not give: it has gone on, or lacks something, or is in trouble.
+fn is_of_replica(told: &Told) -> bool {
+    const CLASSES: [&str; 3] = ["53", "58", "XX"];
+    matches!(told.cause, Cause::Stale | Cause::Deadlock | Cause::Ended | Cause::LogFailed)
+        || told.sqlstate == "55P03"
+        || CLASSES.iter().any(|class| told.sqlstate.starts_with(class))
+}
+
+fn grew_old(partition: PartitionId) -> SqlError {
+    let message = format!(
+        "the transaction was ended: the replica of {partition} at this node, which it reads, is older by now than \
+         rialto.read_staleness accepts"
+    );
+    told("40001", message, "Run the transaction again.", Cause::Deadlock)
+}
+
 fn cannot_write() -> SqlError {
     told(
         "25006",
@@ -244,17 +294,37 @@ fn lost(partition: PartitionId, before: Epoch) -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    use rialto_sql::partitions::Told;
-
     use super::*;
 
     #[test]
     fn what_a_client_is_told_keeps_its_sqlstate() {
         let partition = PartitionId(3);
-        let errors =
-            [(cannot_write(), "25006"), (gave_way(partition), "40001"), (lost(partition, Epoch(7)), "55000")];
+        let errors = [
+            (cannot_write(), "25006"),
+            (gave_way(partition), "40001"),
+            (grew_old(partition), "40001"),
+            (lost(partition, Epoch(7)), "55000"),
+        ];
         for (error, code) in errors {
             assert_eq!(SqlError::from(Told::from(&error)).sqlstate.code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_replica_is_asked_of_the_primary() {
+        let of = |sqlstate, cause| Told::from(&told(sqlstate, "why".to_owned(), "", cause));
+        for (sqlstate, cause, is_its_own) in [
+            ("0A000", Cause::Stale, true),
+            ("40P01", Cause::Deadlock, true),
+            ("57P01", Cause::Ended, true),
+            ("53300", Cause::None, true),
+            ("55P03", Cause::None, true),
+            ("58030", Cause::LogFailed, true),
+            ("22012", Cause::None, false),
+            ("42P01", Cause::None, false),
+            ("57014", Cause::None, false),
+        ] {
+            assert_eq!(is_of_replica(&of(sqlstate, cause)), is_its_own, "{sqlstate}");
         }
     }
 }

@@ -155,9 +155,10 @@ impl SessionTransaction {
         }
     }
 
-    /// Asks a partition something, which has no effect. Gives the opening that has answered.
+    /// Asks a partition something, which has no effect. Gives the opening that has answered. Waits until that, or a cancellation,
+    /// or for as long as for a primary.
     pub(super) fn ask(&mut self, partition: PartitionId, what: What) -> Result<(Opening, Answer)> {
-        let began = Instant::now();
+        let until = Instant::now() + PRIMARY_WITHIN;
         let mut newer_than = None;
         loop {
             let serves = self.find_primary(partition, newer_than)?;
@@ -178,14 +179,21 @@ impl SessionTransaction {
                     body,
                 }]);
             }
-            let ended = self.wait_end(&coordinated);
+            let mut ended = None;
+            while ended.is_none() && Instant::now() < until && !self.branches.lock().is_cancelled {
+                let look = Instant::now() + LOOK_FOR_PRIMARY;
+                ended = self.node.wait_end(&coordinated, Some(look.min(until)));
+            }
             self.leave(&coordinated);
             match ended {
-                Ended::As(Outcome::Answered(answer)) => return Ok((serves.opening, answer)),
-                Ended::NotOpened => newer_than = Some(serves.opening),
-                _ => std::thread::sleep(Duration::from_millis(10)),
+                Some(Ended::As(Outcome::Answered(answer))) => return Ok((serves.opening, answer)),
+                Some(Ended::NotOpened) => newer_than = Some(serves.opening),
+                // The cancellation is found in the next round.
+                None if Instant::now() < until => {}
+                None => return Err(no_answer(partition)),
+                Some(_) => std::thread::sleep(Duration::from_millis(10)),
             }
-            if began.elapsed() >= PRIMARY_WITHIN {
+            if Instant::now() >= until {
                 return Err(no_primary(partition));
             }
         }
@@ -612,6 +620,18 @@ fn no_primary(partition: PartitionId) -> SqlError {
     )
 }
 
+fn no_answer(partition: PartitionId) -> SqlError {
+    let message =
+        format!("the primary of {partition} did not answer within {} seconds", PRIMARY_WITHIN.as_secs());
+    told(
+        "57P03",
+        message,
+        "What was written there is not in the memory of each replica in sync yet, or the primary is cut off. Try again later; \
+         `rialto cluster status` shows the partition's replicas.",
+        Cause::None,
+    )
+}
+
 fn retry(why: &str) -> SqlError {
     let message = format!("the transaction over partitions has no effect: {why}");
     told("40001", message, "Run the transaction again.", Cause::Deadlock)
@@ -637,6 +657,7 @@ mod tests {
     fn what_a_client_is_told_keeps_its_sqlstate() {
         let errors = [
             (no_primary(PartitionId(3)), "57P03"),
+            (no_answer(PartitionId(3)), "57P03"),
             (retry("a primary has changed"), "40001"),
             (unknown(), "08007"),
             (cancelled(), "57014"),

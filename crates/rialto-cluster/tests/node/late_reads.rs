@@ -1,0 +1,120 @@
+//! Replicas that are read while their redo, or what they hear of the primary, comes late.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rialto::Scan;
+use rialto_cluster::control::Access;
+use rialto_cluster::node::NotRead;
+
+use crate::cluster::Cluster;
+use crate::reads::{begin_to_read, code, comes, one_partition, readable, session_with, told};
+use crate::sql::{bank, run, session, try_run};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Reads all accounts, then holds them for some time.
+fn hold_accounts(tx: &mut rialto::Transaction<'static>, time: Duration) -> rialto::Result<()> {
+    let accounts = tx.table("accounts")?;
+    tx.scan(&accounts, &Scan::all(), |_, _| Ok(ControlFlow::Continue(())))?;
+    std::thread::sleep(time);
+    Ok(())
+}
+
+/// Each of the reads is short, and the redo goes on between two of them by one transaction only. Still it gets through.
+#[test]
+fn short_reads_that_overlap_do_not_keep_the_redo_behind() {
+    let cluster = Cluster::calm_and_yielding("overlapping", 2, Duration::from_millis(100));
+    let cluster = one_partition(cluster, 2);
+    let mut writer = session(&cluster, 0);
+    bank(&mut writer);
+    let position = run(&mut writer, "SHOW rialto.commit_position")[0][0].clone();
+    let replica = cluster.replica(1, 0);
+    comes("the replica has the accounts", || {
+        replica.read_here(HOUR, Some(told(&position)), Duration::ZERO).is_ok()
+    });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(permit) = replica.read_here(HOUR, None, Duration::from_millis(5)) else {
+                        continue;
+                    };
+                    match permit.read(|tx| hold_accounts(tx, Duration::from_millis(50))) {
+                        Ok(()) | Err(NotRead::GaveWay) => {}
+                        // The victim of a deadlock with the redo.
+                        Err(NotRead::Failed(rialto::Error::Deadlock { .. })) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+            });
+        }
+        let through = || {
+            (0..300).for_each(|_| {
+                drop(run(&mut writer, "UPDATE accounts SET balance = balance + 1 WHERE id = 7"))
+            });
+            let position = run(&mut writer, "SHOW rialto.commit_position")[0][0].clone();
+            comes("the redo is through", || {
+                replica.read_here(HOUR, Some(told(&position)), Duration::ZERO).is_ok()
+            });
+        };
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(through));
+        stop.store(true, Ordering::Relaxed);
+        ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(replica.reads_ended() > 0);
+}
+
+/// Each statement of a block has what was answered longer ago than the session accepts, not only the first one.
+#[test]
+fn a_block_does_not_go_on_at_a_replica_that_grows_old() {
+    let mut cluster = one_partition(Cluster::calm("block-grows-old", 2, 1, 2), 2);
+    let mut writer = session(&cluster, 0);
+    bank(&mut writer);
+    run(&mut writer, "CREATE TABLE other (id bigint PRIMARY KEY)");
+    let mut reader = session_with(&cluster, 1, "other");
+    begin_to_read(&cluster, &mut reader, &mut writer);
+    // The block that is open accepts an hour; the next one less.
+    assert!(run(&mut reader, "SELECT id FROM other").is_empty());
+    run(&mut reader, "COMMIT");
+    run(&mut reader, "RESET rialto.read_after");
+    run(&mut reader, "SET rialto.read_staleness = '2s'");
+    comes("the block reads at the replica", || {
+        run(&mut reader, "BEGIN READ ONLY");
+        run(&mut reader, "SELECT balance FROM accounts");
+        let reads = cluster.replica(1, 0).readers() == 1;
+        if !reads {
+            run(&mut reader, "COMMIT");
+        }
+        reads
+    });
+    // Without the store it does not lead.
+    cluster.clients[1].set_access(Access::Away);
+    cluster.stop(0);
+    let mut refused = None;
+    comes("the block is too old", || {
+        refused = try_run(&mut reader, "SELECT id FROM other").err();
+        refused.is_some()
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.sqlstate.code(), "40001");
+    assert!(refused.to_string().contains("older by now"), "{refused}");
+}
+
+/// A question for a position has an end, whatever keeps the primary from its answer.
+#[test]
+fn a_question_for_a_position_hears_the_statement_timeout() {
+    let mut cluster = one_partition(Cluster::calm("no-position", 2, 1, 2), 2);
+    let mut writer = session(&cluster, 0);
+    run(&mut writer, "CREATE TABLE own (id bigint PRIMARY KEY)");
+    readable(&cluster, 1);
+    // The primary cannot drop the replica, which takes nothing.
+    cluster.clients[0].set_access(Access::Away);
+    cluster.stop(1);
+    run(&mut writer, "SET rialto.durability = 'memory'");
+    run(&mut writer, "INSERT INTO own VALUES (1)");
+    run(&mut writer, "SET statement_timeout = '100ms'");
+    assert_eq!(code(&mut writer, "SHOW rialto.commit_position"), "57014");
+}
