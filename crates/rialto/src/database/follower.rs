@@ -31,8 +31,8 @@ use crate::log::{LogBlocks, LogPoint, Packet, PacketKind};
 use crate::open::{self, Handle, Role};
 use crate::options::{Background, Options};
 use crate::recovery::OpenError;
-use crate::row::IntoKey;
-use crate::store::{Storage, Table};
+use crate::row::Value;
+use crate::store::Storage;
 use crate::txn::Scan;
 use crate::txn::prepared::{PREPARED, TakenAgain};
 
@@ -228,23 +228,22 @@ impl Follower {
         self.redoing.allow(last);
     }
 
-    /// From now on `observe` is called each time that a transaction which has written or deleted the row with this primary key
-    /// is redone, with the transaction's place and before the next one is redone: the tables are as they were at this place, and a
+    /// From now on `observe` is called each time that a transaction which has written or deleted the row with this primary key,
+    /// in the table of this name, is redone, with the transaction's place and before the next one is redone: the tables are as they were at this place, and a
     /// transaction that reads them sees exactly that. It takes the place of an earlier one.
     ///
     /// The redo waits for it, so it is to return soon. It is not called for what an opening redoes, nor once the database is to
     /// [lead](Follower::lead) or is closed. It must not use this follower, but [`Follower::database`].
     ///
-    /// # Errors
-    /// Those of a key that is none of the table's.
+    /// The table is looked up with each transaction: its definition may be in the log alone, and be redone later. A key that is
+    /// none of the table's is that of no row.
     pub fn observe(
         &self,
-        table: &Table,
-        key: impl IntoKey,
+        table: &str,
+        key: &[Value],
         observe: impl Fn(&Database, Lsn) + Send + Sync + 'static,
-    ) -> Result<()> {
-        self.redoing.observe(Observer::new(&self.database, (table, key), observe)?);
-        Ok(())
+    ) {
+        self.redoing.observe(Observer::new(&self.database, (table, key), observe));
     }
 
     /// Everything up to this place is in memory that outlives the process.

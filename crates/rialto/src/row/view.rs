@@ -40,7 +40,11 @@ impl<'a> RowView<'a> {
         Ok(view)
     }
 
-    fn of_layout(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
+    /// As [`RowView::validate`], but the lengths of its keys are not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], as there.
+    pub(crate) fn of_layout(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
         match damage(schema, bytes, Nulls::OverZeros) {
             None => Ok(RowView { schema, bytes }),
             Some((offset, what)) => Err(corrupt(schema, offset, what)),

@@ -68,8 +68,8 @@ impl Transaction<'_> {
     /// locked, and the range against rows that come into it.
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for an end of the range that is longer than a key can be; the errors of a
-    /// lock request.
+    /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for an end of the range that is longer than a key can be;
+    /// [`Error::Corrupt`] for the bytes of a row that are none; the errors of a lock request.
     pub fn sum_range(&mut self, table: &Table, range: &SumRange) -> Result<RangeSum> {
         self.operate(|context| context.sum_range(table, range))
     }
@@ -85,6 +85,8 @@ impl Context {
         let (slot, scan) = self.begin_scan_within(table, range.index, bounds, Some(range.rows_max))?;
         let mut summing = Summing::default();
         let mut visit = |key: &RowKey, row: RowView<'_>| {
+            // Sums are for what may be damaged.
+            let row = RowView::of_layout(row.schema(), row.bytes())?;
             summing.add(range.index, &key.0, row);
             if summing.shown.len() < range.show {
                 summing.shown.push(in_words(row));

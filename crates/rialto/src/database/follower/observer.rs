@@ -2,47 +2,44 @@
 
 use crate::commit::redo;
 use crate::database::Database;
-use crate::error::Result;
 use crate::fault_injection;
 use crate::ids::{Lsn, TableId};
 use crate::log::Packet;
-use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::Table;
+use crate::row::{IntoKey, Key, Value, WhichIndex};
 
 /// What is told of changes of a row: see [`Follower::observe`](super::Follower::observe).
 pub(super) struct Observer {
     database: Database,
-    table: TableId,
-    key: Key,
+    /// The table's name. It may come to be only with a packet that is redone later.
+    table: String,
+    key: Vec<Value>,
     observe: Box<dyn Fn(&Database, Lsn) + Send + Sync>,
 }
 
 impl Observer {
-    /// An observer of the row with this primary key.
-    ///
-    /// # Errors
-    /// Those of a key that is none of the table's.
+    /// An observer of the row with this primary key in the table that has this name.
     pub fn new(
         database: &Database,
-        (table, key): (&Table, impl IntoKey),
+        (table, key): (&str, &[Value]),
         observe: impl Fn(&Database, Lsn) + Send + Sync + 'static,
-    ) -> Result<Observer> {
-        let mut encoded = Key::new();
-        key.encode_into(table.schema().key_shape(WhichIndex::Primary), &mut encoded)?;
-        Ok(Observer {
-            database: database.clone(),
-            table: table.id(),
-            key: encoded,
-            observe: Box::new(observe),
-        })
+    ) -> Observer {
+        let (table, key) = (table.to_owned(), key.to_vec());
+        Observer { database: database.clone(), table, key, observe: Box::new(observe) }
     }
 
-    /// Whether a packet writes or deletes the row.
+    /// The table and the row's key in it, if the database has the table by now, and the key is one of its.
+    fn row(&self) -> Option<(TableId, Key)> {
+        let table = self.database.table(&self.table).ok()?;
+        let mut key = Key::new();
+        self.key[..].encode_into(table.schema().key_shape(WhichIndex::Primary), &mut key).ok()?;
+        Some((table.id(), key))
+    }
+
+    /// Whether a packet that was redone writes or deletes the row.
     pub fn is_about(&self, packet: &Packet<'_>) -> bool {
+        let Some((table, key)) = self.row() else { return false };
         let any_row = fault_injection::is_on("observer-of-any-row");
-        let is_it = |record: &redo::RedoRecord<'_>| {
-            record.table == self.table && (*record.key == *self.key || any_row)
-        };
+        let is_it = |record: &redo::RedoRecord<'_>| record.table == table && (*record.key == *key || any_row);
         redo::read(packet.bytes).any(|record| record.is_ok_and(|record| is_it(&record)))
     }
 

@@ -54,13 +54,10 @@ fn an_observer_of_a_row_sees_the_tables_at_the_place_of_each_change() {
     let follower = Follower::open_on(to, options()).unwrap();
     let all_seen = Arc::new(Mutex::new(Vec::new()));
     let told = all_seen.clone();
-    let marks = follower.database().table("marks").unwrap();
-    follower
-        .observe(&marks, 1, move |db, place| {
-            let (mark, sum) = seen(db);
-            told.lock().unwrap().push((place, mark, sum));
-        })
-        .unwrap();
+    follower.observe("marks", &[Value::Int4(1)], move |db, place| {
+        let (mark, sum) = seen(db);
+        told.lock().unwrap().push((place, mark, sum));
+    });
     let is_over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         for writer in 0..2 {
@@ -106,4 +103,20 @@ fn an_observer_of_a_row_sees_the_tables_at_the_place_of_each_change() {
     assert_eq!(seen(&leading).0[1], Value::Int8(101));
     mark(&leading, 102).unwrap();
     assert_eq!(all_seen.lock().unwrap().len(), 30);
+}
+
+/// A copy that was made before the table was: its definition comes with the log.
+#[test]
+fn an_observer_of_a_table_that_is_yet_to_be_redone_is_told_of_its_row() {
+    let to = MemoryDisk::new();
+    let (_disk, primary) = primary_and_copy(&options(), to.clone(), |_| {});
+    let follower = Follower::open_on(to, options()).unwrap();
+    let places = Arc::new(Mutex::new(Vec::new()));
+    let told = places.clone();
+    follower.observe("marks", &[Value::Int4(1)], move |_, place| told.lock().unwrap().push(place));
+    create(&primary);
+    mark(&primary, 1).unwrap();
+    ship(&primary, &follower, 1 << 20).unwrap();
+    assert!(follower.wait_redone(follower.received(), SOON).unwrap());
+    assert_eq!(places.lock().unwrap().len(), 1);
 }
