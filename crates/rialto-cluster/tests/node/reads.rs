@@ -9,14 +9,15 @@ use rialto_cluster::node::{Node, NotHere, ToldPlace};
 use rialto_cluster::protocol::{Epoch, PartitionId};
 use rialto_sql::Session;
 
-use crate::cluster::{Cluster, PATIENCE, soon};
+use crate::cluster::{Cluster, soon};
 use crate::sql::{ready, run, session, try_run};
 
 /// The longest wait for what a bug may keep from coming. `RIALTO_PATIENCE_S` gives another number of seconds, for runs with
 /// bugs that are put back.
 fn patience() -> Duration {
     let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
-    seconds.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.parse().expect("a number of seconds")))
+    let seconds = seconds.map(|text| text.parse::<u64>().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(120))
 }
 
 /// As [`soon`], for what a bug may keep from coming.

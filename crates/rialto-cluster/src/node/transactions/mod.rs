@@ -38,7 +38,6 @@ mod over;
 mod positions;
 mod reader;
 mod reading;
-mod rows;
 pub(in crate::node) mod rows;
 mod served;
 mod session;
