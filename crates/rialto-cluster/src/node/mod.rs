@@ -44,7 +44,7 @@ pub use calls::{
 };
 pub use claim::has_replicas;
 pub use clock::NodeClock;
-pub use compare::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
+pub use compare::{ComparisonReport, ComparisonStatus, Difference, LastComparison, PartitionComparison};
 pub use facts::{
     ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
     init, init_restored,

@@ -16,7 +16,7 @@ use super::admin::Relay;
 use super::backup::{BackupStatus, Backups};
 use super::calls::Procedures;
 use super::claim::claim;
-use super::compare::{ComparisonStatus, Comparisons, Difference};
+use super::compare::{ComparisonStatus, Comparisons, Difference, LastComparison};
 use super::facts::{ClusterFacts, FactsError, NodeFacts, Standing};
 use super::members::{Keeper, Placement, give_up, is_left};
 use super::pace::Pace;
@@ -299,7 +299,12 @@ impl Node {
         self.parts.comparisons.status()
     }
 
-    /// What comparisons have found since this node started, in the partitions that it leads, the newest last.
+    /// What each partition that this node leads came to when its replicas were compared last.
+    pub fn last_comparisons(&self) -> Vec<LastComparison> {
+        self.parts.comparisons.last()
+    }
+
+    /// What differs in the partitions that this node leads, as comparisons have found it, the newest last.
     pub fn differences(&self) -> Vec<Difference> {
         self.parts.comparisons.differences()
     }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{BackupStatus, ComparisonStatus, DecisionStage, Node, NodeFacts, ReplicaStatus};
+use crate::node::{
+    BackupStatus, ComparisonStatus, DecisionStage, LastComparison, Node, NodeFacts, ReplicaStatus,
+};
 use crate::protocol::replication::{Configuration, Member, RoleKind, Unprotected};
 use crate::protocol::transactions::{Decision, Opening, TransactionId, Undecided};
 use crate::protocol::{NodeId, PartitionId};
@@ -115,9 +117,12 @@ pub struct NodeReport {
     pub undecided: Vec<UndecidedReport>,
     /// Transactions that an operator has decided since the node leads their deciding partitions.
     pub decided: Vec<DecidedReport>,
-    /// What comparisons have found since it started, in words, the newest last.
+    /// What differs between replicas of partitions that it leads, in words, the newest last.
     #[serde(default)]
     pub differences: Vec<String>,
+    /// What each partition that it leads came to when its replicas were compared last.
+    #[serde(default)]
+    pub comparisons: Vec<LastComparison>,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
 }
@@ -211,6 +216,7 @@ impl NodeReport {
             connections: node.links().connections(),
             trouble: node.trouble(),
             differences: node.differences().iter().map(ToString::to_string).collect(),
+            comparisons: node.last_comparisons(),
             in_doubt: unfinished.iter().map(|of| of.prepared as u64).sum(),
             undecided: unfinished
                 .iter()

@@ -1,5 +1,6 @@
 //! How a replica that follows answers comparisons.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rialto::{Database, Durability, Follower, RangeSum, Table, TxOptions};
@@ -15,12 +16,11 @@ use crate::protocol::replication::Member;
 
 /// From now on a follower answers each comparison that its log has, at the comparison's place. An answer may be lost.
 pub fn answer_comparisons(follower: &Follower, partition: PartitionId, me: Member, sending: Arc<Sending>) {
-    // A database without it answers none: the primary's comparisons say so.
-    let Ok(system) = follower.database().table(system_rows::TABLE) else { return };
-    let rows = system.clone();
-    // Only the transaction that writes a comparison has its place. What changes other rows comes later.
-    let _ = follower.observe(&system, &system_rows::comparison_row()[..], move |db, _place| {
-        if let Some((comparison, found)) = at_this_place(db, &rows) {
+    // By its name: a replica that was made just now may have the table in its log alone. Only the transaction that writes a
+    // comparison has its place. What changes other rows comes later.
+    follower.observe(system_rows::TABLE, &system_rows::comparison_row(), move |db, _place| {
+        if let Some(comparison) = at_this_place(db) {
+            let found = found(db, &comparison);
             let Comparison { number, by, epoch, .. } = comparison;
             let answer = Compared { partition, epoch, number, from: me, found };
             let _ = sending.send(by, Class::Work, &Packet::Compared(answer), &[]);
@@ -28,15 +28,21 @@ pub fn answer_comparisons(follower: &Follower, partition: PartitionId, me: Membe
     });
 }
 
-/// The comparison that was written at this place, if it is one that this version knows, and what is found here.
-fn at_this_place(db: &Database, rows: &Table) -> Option<(Comparison, Found)> {
-    let bytes = db.transact_with(&reading(), |tx| system_rows::comparison(tx, rows)).ok()??;
-    let comparison = Comparison::from_bytes(&bytes)?;
-    let found = match comparison.table_in(db) {
-        Some(table) => Found::from_result(summed(db, &table, &comparison)),
-        None => Found::Missing(format!("there is no table of the number {}", comparison.table)),
+/// The comparison that was written at this place, if it is one that this version knows.
+fn at_this_place(db: &Database) -> Option<Comparison> {
+    let rows = db.table(system_rows::TABLE).ok()?;
+    let bytes: Vec<u8> = db.transact_with(&reading(), |tx| system_rows::comparison(tx, &rows)).ok()??;
+    Comparison::from_bytes(&bytes)
+}
+
+/// What is found here. Whatever the bytes of the tables are, the redo goes on.
+fn found(db: &Database, comparison: &Comparison) -> Found {
+    let Some(table) = comparison.table_in(db) else {
+        return Found::Missing(format!("there is no table of the number {}", comparison.table));
     };
-    Some((comparison, found))
+    let sum = || Found::from_result(summed(db, &table, comparison));
+    catch_unwind(AssertUnwindSafe(sum))
+        .unwrap_or_else(|_| Found::Damaged("its bytes cannot be read, see the node's output".to_owned()))
 }
 
 fn summed(db: &Database, table: &Table, comparison: &Comparison) -> rialto::Result<RangeSum> {

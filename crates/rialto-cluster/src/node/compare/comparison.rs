@@ -77,6 +77,8 @@ pub enum Found {
     Missing(String),
     /// It was not summed, for this reason.
     Unknown(String),
+    /// Bytes are there that are no row, in words.
+    Damaged(String),
 }
 
 impl Found {
@@ -92,6 +94,7 @@ impl Found {
             Err(error @ (rialto::Error::NoSuchIndex { .. } | rialto::Error::NoSuchTable { .. })) => {
                 Found::Missing(error.to_string())
             }
+            Err(error @ rialto::Error::Corrupt { .. }) => Found::Damaged(error.to_string()),
             Err(error) => Found::Unknown(error.to_string()),
         }
     }
@@ -137,9 +140,13 @@ mod tests {
     fn what_is_not_known_is_no_difference() {
         let sum = |rows| Found::Sum { rows, sum: 7, shown: Vec::new() };
         let (unknown, missing) = (Found::Unknown("a lock".into()), Found::Missing("no index".into()));
+        let corrupt = rialto::Error::Corrupt { file: "t".to_owned(), offset: 0, what: "no UTF-8".to_owned() };
+        let damaged = Found::from_result(Err(corrupt));
         assert_eq!(sum(1).is_same(&sum(1)), Some(true));
         assert_eq!(sum(1).is_same(&sum(2)), Some(false));
         assert_eq!(sum(1).is_same(&missing), Some(false));
+        assert_eq!(sum(1).is_same(&damaged), Some(false));
+        assert_eq!(damaged.is_same(&damaged), Some(false), "no two replicas agree on what is damaged");
         assert_eq!(unknown.is_same(&sum(1)), None);
         assert_eq!(missing.is_same(&unknown), None);
     }

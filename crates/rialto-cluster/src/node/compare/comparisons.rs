@@ -1,16 +1,17 @@
 //! [`Comparisons`]: the comparisons of a node: those that it makes as primary, and what it is answered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::comparison::Found;
 use super::message::Compared;
-use super::report::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
+use super::report::{ComparisonReport, ComparisonStatus, Difference, LastComparison, PartitionComparison};
 use super::walk::{Pace, Walk};
 use crate::node::random::random_number;
+use crate::node::replica::{HostedReplica, Lead};
 use crate::node::running::Parts;
 use crate::protocol::replication::Member;
 use crate::protocol::{Epoch, NodeId, PartitionId};
@@ -19,6 +20,8 @@ use crate::protocol::{Epoch, NodeId, PartitionId};
 const LOOK: Duration = Duration::from_millis(200);
 /// The longest time from when a partition begins to be led here to its first comparison.
 const FIRST_WITHIN: Duration = Duration::from_secs(60);
+/// The longest time between two comparisons of a partition.
+const EVERY_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How many differences are kept for the operator.
 const DIFFERENCES_MAX: usize = 20;
 
@@ -37,6 +40,8 @@ struct State {
     status: ComparisonStatus,
     is_asked: bool,
     differences: VecDeque<Difference>,
+    /// What was compared last of the partitions that are led here.
+    last: BTreeMap<PartitionId, LastComparison>,
     is_closed: bool,
 }
 
@@ -141,9 +146,15 @@ impl Comparisons {
         self.state.lock().status.clone()
     }
 
-    /// What was found since the node started, the newest last: at most twenty.
+    /// What differs in the partitions that are led here, the newest last: at most twenty. One goes once its partition is compared
+    /// again as a whole and is the same, or is led here no more.
     pub fn differences(&self) -> Vec<Difference> {
         self.state.lock().differences.iter().cloned().collect()
+    }
+
+    /// What was compared last of each partition that is led here.
+    pub fn last(&self) -> Vec<LastComparison> {
+        self.state.lock().last.values().cloned().collect()
     }
 
     pub(super) fn found(&self, difference: Difference) {
@@ -160,10 +171,42 @@ impl Comparisons {
         self.changed.notify_all();
     }
 
+    /// Compares a partition, and keeps what was found.
+    fn compare(&self, parts: &Parts, replica: &HostedReplica, lead: Lead, pace: Pace) -> PartitionComparison {
+        let partition = replica.partition();
+        let before = self.state.lock().differences.iter().filter(|of| of.partition == partition.0).count();
+        let compared = Walk::new(self, parts, replica, lead, pace).run();
+        let ended_at = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let mut state = self.state.lock();
+        if compared.is_clean() {
+            // What this comparison itself has told stays until the next one.
+            let mut old = before;
+            state.differences.retain(|of| {
+                let goes = of.partition == partition.0 && old > 0;
+                old -= usize::from(goes);
+                !goes
+            });
+        }
+        state.last.insert(partition, LastComparison { ended_at, found: compared.clone() });
+        compared
+    }
+
+    /// Forgets what was found in partitions that are led here no more.
+    fn forget_others(&self, parts: &Parts) {
+        let replicas = parts.replicas();
+        let led: BTreeSet<PartitionId> =
+            replicas.iter().filter(|of| of.lead().is_some()).map(|of| of.partition()).collect();
+        let mut state = self.state.lock();
+        state.differences.retain(|of| led.contains(&PartitionId(of.partition)));
+        state.last.retain(|partition, _| led.contains(partition));
+    }
+
     /// Compares what is led here: at an operator's request, and each partition in this time. It is the body of a thread.
     pub fn run(&self, parts: &Parts, every: Option<Duration>) {
         let mut due = Due::new();
+        let every = every.map(|every| every.min(EVERY_MAX));
         while self.wait(LOOK) {
+            self.forget_others(parts);
             let asked = match self.status() {
                 ComparisonStatus::Runs { comparison } if self.is_asked() => Some(comparison),
                 _ => None,
@@ -182,8 +225,17 @@ impl Comparisons {
     fn compare_all(&self, parts: &Parts) -> Vec<PartitionComparison> {
         let mut compared = Vec::new();
         for replica in parts.replicas() {
-            let Some(lead) = replica.lead() else { continue };
-            compared.push(Walk::new(self, parts, &replica, lead, Pace::Full).run());
+            let status = replica.status();
+            let is_to_lead = status.configuration.is_some_and(|known| known.primary == parts.me);
+            match replica.lead() {
+                Some(lead) => compared.push(self.compare(parts, &replica, lead, Pace::Full)),
+                None if is_to_lead => compared.push(PartitionComparison {
+                    partition: replica.partition().0,
+                    left_out: vec!["its primary does not serve at the moment".to_owned()],
+                    ..PartitionComparison::default()
+                }),
+                None => {}
+            }
         }
         compared
     }
@@ -199,7 +251,7 @@ impl Comparisons {
             led.insert(partition, (epoch, at));
             if at <= Instant::now() && !self.is_asked() {
                 led.insert(partition, (epoch, Instant::now() + every));
-                Walk::new(self, parts, &replica, lead, Pace::Gentle).run();
+                self.compare(parts, &replica, lead, Pace::Gentle);
             }
         }
         *due = led;

@@ -1,108 +1,125 @@
 //! What is done about a difference.
 
+use std::time::Instant;
+
 use rialto::fault_injection;
 
 use super::comparison::Found;
 use super::report::Difference;
-use super::walk::{Answered, NotSent, Sent, Walk};
+use super::summing::{Answered, NotSent, ROWS_MAX, Sent};
+use super::verdict::Verdict;
+use super::walk::Walk;
 use crate::protocol::replication::Member;
 
 /// How many rows of the smallest range are shown.
 const SHOW: u16 = 3;
 /// How often a comparison is tried again where locks are not to be had.
 const TRIES: usize = 20;
+/// How often a difference is compared again until the replica has answered.
+const AGAIN: usize = 2;
+/// The most rows of a second comparison: what has come into the range since, too. No scan of so many locks the whole table.
+const AGAIN_ROWS_MAX: u64 = 3 * ROWS_MAX;
 
 /// The two ends of a range.
 type Ends = (Option<Vec<u8>>, Option<Vec<u8>>);
+/// Rows in words: those of the primary, and of a replica.
+type Rows = (Vec<String>, Vec<String>);
 
-/// What replicas have found at one place says this.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    /// They have the same.
-    Same,
-    /// These replicas are wrong.
-    Replicas(Vec<Member>),
-    /// More standbys agree with this one than with the primary.
-    Primary(Member),
-}
-
-impl Verdict {
-    /// The primary has found this, and the others that. A learner is not asked which one is right.
-    fn of(primary: &Found, answered: &Answered) -> Verdict {
-        let of_standbys: Vec<&(Member, Found)> =
-            answered.answers.iter().filter(|(member, _)| answered.standbys.contains(member)).collect();
-        let agree =
-            |with: &Found| of_standbys.iter().filter(|(_, found)| with.is_same(found) == Some(true)).count();
-        let differing = answered.differing(primary);
-        let most = of_standbys
-            .iter()
-            .filter(|(member, _)| differing.contains(member))
-            .max_by_key(|(_, found)| agree(found));
-        match most {
-            Some((member, found))
-                if agree(found) > 1 + agree(primary)
-                    && !fault_injection::is_on("outvoted-primary-leads-on") =>
-            {
-                Verdict::Primary(*member)
-            }
-            _ if differing.is_empty() => Verdict::Same,
-            _ => Verdict::Replicas(differing),
-        }
-    }
+/// A difference that was found twice, and is told and acted on at the end of the walk.
+pub struct Proven {
+    member: Member,
+    difference: Difference,
 }
 
 impl Walk<'_> {
-    /// These replicas have something else in a range than the primary. The range is compared again: a difference that is not
-    /// there any more is told, and nothing else is done. Then its first row is looked for, for the operator, and what is wrong
-    /// is replaced.
-    pub(super) fn look_at_difference(&mut self, first: &Sent, suspects: Vec<Member>) -> Result<(), NotSent> {
+    /// These replicas have something else in a range than the primary. The range is compared again: what is the same by then, or
+    /// does not answer, is told, and nothing else is done. Of what differs again the first row is looked for, for the operator.
+    pub(super) fn look_at_difference(&mut self, first: &Sent, suspects: &[Member]) {
         let range = (first.comparison.after.clone(), first.comparison.to.clone());
-        let compared = self.again(first, range.clone(), u64::MAX, 0);
-        let (again, answered) = match compared {
-            Ok(compared) => compared,
-            Err(NotSent::Failed(why)) => {
-                let action = format!("It could not be compared again ({why}): nothing is done until it is");
-                self.tell_of(first, &suspects, (Vec::new(), Vec::new()), &action);
-                return Err(NotSent::Failed(why));
-            }
-            Err(not) => return Err(not),
-        };
-        match Verdict::of(&again.found, &answered) {
-            Verdict::Same => {
-                let action = "Compared again, they are the same: nothing is done";
-                self.tell_of(first, &suspects, (Vec::new(), Vec::new()), action);
-                Ok(())
-            }
-            Verdict::Replicas(members) => {
-                let rows = self.first_row(&again, range, members[0])?;
-                self.tell_of(first, &members, rows, "The replica takes a new copy of the primary");
-                for member in members {
-                    self.replica.differs(member);
-                    self.differing.push(member);
+        let mut compared = None;
+        for _ in 0..AGAIN {
+            match self.again(first, range.clone(), AGAIN_ROWS_MAX, 0) {
+                Ok((again, answered)) => {
+                    let verdict = Verdict::of(&again.found, &answered, suspects);
+                    let is_over = verdict.unknown.is_empty();
+                    compared = Some((again, verdict));
+                    if is_over {
+                        break;
+                    }
                 }
-                Ok(())
+                Err(not) => {
+                    let why = match not {
+                        NotSent::Over(why) | NotSent::Failed(why) => why,
+                        NotSent::Gone => "the table was changed meanwhile".to_owned(),
+                    };
+                    let action =
+                        format!("It could not be compared again ({why}): nothing is done until it is");
+                    return self.tell_of(first, suspects, &action, true);
+                }
             }
-            Verdict::Primary(member) => {
-                let rows = self.first_row(&again, range, member)?;
-                let to = self.name_of(member.node);
-                let action = format!(
-                    "More replicas agree with {to} than with the primary: {to} is to lead. The replica that leads now takes a \
-                     new copy once it is compared with {to}"
-                );
-                self.tell_of(first, &answered.differing(&again.found), rows, &action);
-                self.replica.switch_over(member.node);
-                Err(NotSent::Over("the rest: another replica is to lead".to_owned()))
-            }
+        }
+        let Some((again, verdict)) = compared else { return };
+        self.tell_of(first, &verdict.same, "Compared again, they are the same: nothing is done", false);
+        let action = "It has not answered when it was compared again: nothing is done until it does";
+        self.tell_of(first, &verdict.unknown, action, true);
+        self.is_outvoted |= verdict.is_outvoted;
+        for member in verdict.differing {
+            self.proven_at.get_or_insert_with(Instant::now);
+            let rows = self.first_row(&again, range.clone(), member);
+            let difference = self.difference(first, member, rows);
+            self.proven.push(Proven { member, difference });
+        }
+    }
+
+    /// Tells what was proven, and has replicas that differ take new copies: unless more replicas agree with each other than with
+    /// the primary, which may then be the one that is wrong.
+    pub(super) fn act(&mut self) {
+        let goes_on = self.lead.goes_on();
+        let mut told = Vec::new();
+        for Proven { member, mut difference } in std::mem::take(&mut self.proven) {
+            difference.action = if !goes_on {
+                "Nothing is done, since the primary does not lead any more: the next one compares again"
+                    .to_owned()
+            } else if self.is_outvoted && !fault_injection::is_on("outvoted-primary-believed") {
+                format!(
+                    "More replicas agree with each other than with the primary, so nothing is done: choose whether {} is to \
+                     lead (rialto cluster switchover), or {0} is to take a new copy",
+                    difference.replica
+                )
+            } else if !self.is_member(member) {
+                "Nothing is done, since the replica has started again meanwhile: it is compared again"
+                    .to_owned()
+            } else {
+                if !told.contains(&member) {
+                    told.push(member);
+                }
+                "The replica takes a new copy of the primary".to_owned()
+            };
+            self.tell(difference);
+        }
+        for member in told {
+            self.replica.differs(member);
         }
     }
 
     /// Compares a part of a range again, whatever locks others have.
     fn again(&self, of: &Sent, ends: Ends, rows_max: u64, show: u16) -> Result<(Sent, Answered), NotSent> {
+        self.again_by(of, ends, (rows_max, show), None)
+    }
+
+    /// The same; only this replica is waited for, if one is named.
+    fn again_by(
+        &self,
+        of: &Sent,
+        ends: Ends,
+        (rows_max, show): (u64, u16),
+        member: Option<Member>,
+    ) -> Result<(Sent, Answered), NotSent> {
         let mut refused = String::new();
         for _ in 0..TRIES {
             match self.send(&of.of, ends.clone(), rows_max, show)? {
                 Ok(sent) => {
-                    let answered = self.answered(&sent)?;
+                    let answered = self.answered(&sent, member.map(|member| member.node))?;
                     return Ok((sent, answered));
                 }
                 Err(error) => refused = error.to_string(),
@@ -111,100 +128,57 @@ impl Walk<'_> {
         Err(NotSent::Failed(refused))
     }
 
-    /// The rows of the smallest part of a range that the replica has otherwise, as the primary has them and as the replica does:
-    /// the part before is halved as long as that is so.
-    fn first_row(
-        &self,
-        whole: &Sent,
-        mut ends: Ends,
-        member: Member,
-    ) -> Result<(Vec<String>, Vec<String>), NotSent> {
+    /// The rows of the smallest part of a range that the replica has otherwise: the part before is halved as long as that is so.
+    /// Where that is not to be had, the larger part is shown, or none.
+    fn first_row(&self, whole: &Sent, mut ends: Ends, member: Member) -> Rows {
         let mut rows = whole.rows;
         while rows > 1 && !fault_injection::is_on("differences-not-narrowed") {
-            let (part, answered) = match self.again(whole, ends.clone(), rows / 2, 0) {
-                Ok(compared) => compared,
-                // The larger part is shown.
-                Err(NotSent::Failed(_)) => break,
-                Err(not) => return Err(not),
+            let Ok((part, answered)) = self.again_by(whole, ends.clone(), (rows / 2, 0), Some(member)) else {
+                break;
             };
-            let differs = answered.differing(&part.found).contains(&member);
-            match differs {
+            match answered.differing(&part.found).contains(&member) {
                 true => (ends.1, rows) = (part.comparison.to, part.rows),
                 false if part.rows == 0 || part.last.is_none() => break,
                 false => (ends.0, rows) = (part.last, rows.saturating_sub(part.rows)),
             }
         }
-        let (sent, answered) = match self.again(whole, ends, u64::MAX, SHOW) {
-            Ok(compared) => compared,
-            Err(NotSent::Failed(_)) => return Ok((Vec::new(), Vec::new())),
-            Err(not) => return Err(not),
+        let Ok((sent, answered)) = self.again_by(whole, ends, (AGAIN_ROWS_MAX, SHOW), Some(member)) else {
+            return Rows::default();
         };
         let answer = answered.answers.into_iter().find(|(from, _)| *from == member);
-        Ok((in_words(sent.found), answer.map_or_else(Vec::new, |(_, found)| in_words(found))))
+        (in_words(sent.found), answer.map_or_else(Vec::new, |(_, found)| in_words(found)))
     }
 
-    fn tell_of(
-        &mut self,
-        first: &Sent,
-        members: &[Member],
-        (of_primary, of_replica): (Vec<String>, Vec<String>),
-        action: &str,
-    ) {
-        for member in members {
-            let difference = Difference {
-                partition: self.report.partition,
-                table: first.of.name.clone(),
-                index: first.of.index.as_ref().map(|(_, name)| name.clone()),
-                primary: self.name_of(first.comparison.by),
-                replica: self.name_of(member.node),
-                of_primary: of_primary.clone(),
-                of_replica: of_replica.clone(),
-                action: action.to_owned(),
-            };
-            self.tell(difference);
+    fn difference(&self, first: &Sent, member: Member, (of_primary, of_replica): Rows) -> Difference {
+        Difference {
+            partition: self.report.partition,
+            table: first.of.name.clone(),
+            index: first.of.index.as_ref().map(|(_, name)| name.clone()),
+            primary: self.parts.name_of(first.comparison.by),
+            replica: self.parts.name_of(member.node),
+            of_primary,
+            of_replica,
+            action: String::new(),
+            is_open: true,
         }
+    }
+
+    fn tell_of(&mut self, first: &Sent, members: &[Member], action: &str, is_open: bool) {
+        for member in members {
+            let difference = self.difference(first, *member, Rows::default());
+            self.tell(Difference { action: action.to_owned(), is_open, ..difference });
+        }
+    }
+
+    fn tell(&mut self, difference: Difference) {
+        self.comparisons.found(difference.clone());
+        self.report.differences.push(difference);
     }
 }
 
 fn in_words(found: Found) -> Vec<String> {
     match found {
         Found::Sum { shown, .. } => shown,
-        Found::Missing(what) | Found::Unknown(what) => vec![what],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::{Life, NodeId};
-
-    fn member(node: u32) -> Member {
-        Member { node: NodeId(node), life: Life(7) }
-    }
-
-    fn sum(sum: u128) -> Found {
-        Found::Sum { rows: 1, sum, shown: Vec::new() }
-    }
-
-    /// The verdict on a primary that has 1, over two standbys and a learner, the node 9.
-    fn verdict(answers: &[(u32, Found)]) -> Verdict {
-        let answers = answers.iter().map(|(node, found)| (member(*node), found.clone())).collect();
-        let answered = Answered { standbys: (1..=4).map(member).collect(), answers };
-        Verdict::of(&sum(1), &answered)
-    }
-
-    #[test]
-    fn the_primary_is_wrong_only_if_more_replicas_in_sync_agree_otherwise() {
-        let unknown = Found::Unknown("a lock".to_owned());
-        assert_eq!(verdict(&[]), Verdict::Same);
-        assert_eq!(verdict(&[(1, sum(1)), (2, unknown.clone())]), Verdict::Same);
-        assert_eq!(verdict(&[(1, sum(2))]), Verdict::Replicas(vec![member(1)]));
-        assert_eq!(verdict(&[(1, sum(2)), (2, sum(1))]), Verdict::Replicas(vec![member(1)]));
-        assert_eq!(verdict(&[(1, sum(2)), (2, sum(3))]), Verdict::Replicas(vec![member(1), member(2)]));
-        assert_eq!(verdict(&[(1, sum(2)), (9, sum(2))]), Verdict::Replicas(vec![member(1), member(9)]));
-        assert!(matches!(verdict(&[(1, sum(2)), (2, sum(2))]), Verdict::Primary(_)));
-        assert!(matches!(verdict(&[(1, sum(2)), (2, sum(2)), (3, unknown)]), Verdict::Primary(_)));
-        let split = [(1, sum(2)), (2, sum(2)), (3, sum(1))];
-        assert_eq!(verdict(&split), Verdict::Replicas(vec![member(1), member(2)]));
+        Found::Missing(what) | Found::Unknown(what) | Found::Damaged(what) => vec![what],
     }
 }

@@ -20,18 +20,22 @@
 //!    too. No place has to be agreed on, no redo waits, and nothing is said before.
 //! 2. **Of what is told alone.** A sum depends on keys and values (`RangeSum`), and on nothing of how a replica has come to
 //!    them: forms of storage, checkpoints, copies, NaNs of other processors.
-//! 3. **Nothing is thrown away on one word.** A difference counts once the same range differs again, at another place.
+//! 3. **Nothing is thrown away on one word.** A difference counts once the same replica differs in the same range again, at
+//!    another place. A replica is the same only if it says so: silence is told as silence.
 //! 4. **By the log's primary, in its time (C2).** An answer counts for the comparison that it names, of this time as primary,
-//!    from a member in the life that the configuration has.
-//! 5. **Gentle.** The transaction waits at most [`LOCK_WITHIN`](walk) for a lock and reads a bounded number of rows. In the
-//!    background it takes one part in a hundred of a thread's time; the redo of a replica takes about the same.
+//!    from a standby in the life that the configuration has, or from a learner.
+//! 5. **Gentle.** The transaction ends within [`RANGE_WITHIN`](summing), waits at most [`LOCK_WITHIN`](summing) for a lock and
+//!    reads a bounded number of rows. In the background it takes one part in a hundred of a thread's time.
+//! 6. **A wrong redo is no vote.** Standbys that agree against the primary may all have redone a packet in the same wrong way,
+//!    and clients have the primary's answers. So an outvoted primary leads on, and nothing is replaced: an operator chooses.
 //!
-//! What becomes of a difference: the replica that differs gets out of sync and takes a new copy
-//! ([`Event::Differs`](crate::protocol::replication::Event::Differs)). If more replicas have the same other sum than have the
-//! primary's, one of those is to lead instead.
+//! What becomes of a difference, otherwise: at the end of the walk the replica that differs gets out of sync and takes a new
+//! copy ([`Event::Differs`](crate::protocol::replication::Event::Differs)).
 //!
 //! - `comparison`: the row in the log. `message`: what a replica answers. `answering`: how it finds it.
-//! - `walk`: a comparison of a whole partition, range by range. `difference`: what is done about a difference.
+//! - `walk`: a comparison of a whole partition, range by range. `summing`: how a range is summed, and answered. `stepping`: how
+//!   rows are passed over whose locks are not to be had.
+//! - `verdict`: what a second comparison says. `difference`: what is done about a difference.
 //! - `report`: what an operator is shown. `comparisons`: the thread of a node, and what it shares.
 //!
 //! Not compared: what is in no table (files of the log, pages that no row is in), and replicas without a standby's redo.
@@ -42,9 +46,12 @@ mod comparisons;
 mod difference;
 mod message;
 mod report;
+mod stepping;
+mod summing;
+mod verdict;
 mod walk;
 
 pub use answering::answer_comparisons;
 pub use comparisons::Comparisons;
 pub use message::Compared;
-pub use report::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
+pub use report::{ComparisonReport, ComparisonStatus, Difference, LastComparison, PartitionComparison};

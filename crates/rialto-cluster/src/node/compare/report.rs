@@ -23,16 +23,31 @@ pub struct Difference {
     pub of_replica: Vec<String>,
     /// What is done about it.
     pub action: String,
+    /// Whether they may differ still: they were not found to be the same meanwhile.
+    pub is_open: bool,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { partition, table, index, primary, replica, of_primary, of_replica, action } = self;
+        let Difference {
+            partition,
+            table,
+            index,
+            primary,
+            replica,
+            of_primary,
+            of_replica,
+            action,
+            is_open: _,
+        } = self;
         match index {
             None => write!(f, "partition {partition}: the rows of the table {table}")?,
             Some(index) => write!(f, "partition {partition}: the entries of {index}, an index of {table},")?,
         }
         write!(f, " differ between {primary}, which leads, and {replica}")?;
+        if of_primary.is_empty() && of_replica.is_empty() {
+            return write!(f, ". {action}");
+        }
         let shown = |rows: &[String]| match rows {
             [] => "none".to_owned(),
             rows => rows.join("; "),
@@ -63,6 +78,22 @@ pub struct PartitionComparison {
     pub left_out: Vec<String>,
     /// What differs.
     pub differences: Vec<Difference>,
+}
+
+impl PartitionComparison {
+    /// Whether everything was compared, and is the same.
+    pub fn is_clean(&self) -> bool {
+        self.left_out.is_empty() && self.differences.iter().all(|difference| !difference.is_open)
+    }
+}
+
+/// What a node has compared of a partition last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastComparison {
+    /// When it has ended, in seconds since the beginning of 1970.
+    pub ended_at: u64,
+    /// What it has found.
+    pub found: PartitionComparison,
 }
 
 /// A comparison of all partitions that a node leads.

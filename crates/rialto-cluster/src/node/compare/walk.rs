@@ -1,36 +1,35 @@
 //! [`Walk`]: a comparison of a whole partition, range by range.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use rialto::row::WhichIndex;
-use rialto::{Durability, Error, SumRange, Table, TxOptions, fault_injection};
+use rialto::{Table, fault_injection};
 
-use super::comparison::{Comparison, Found};
+use super::comparison::Found;
 use super::comparisons::Comparisons;
+use super::difference::Proven;
 use super::report::PartitionComparison;
+use super::summing::{ANSWERS_WITHIN, NotSent, Of, ROWS_MAX, Sent, failed};
 use crate::node::replica::{HostedReplica, Lead};
 use crate::node::running::Parts;
 use crate::node::transactions::system_rows;
-use crate::protocol::replication::Member;
 use crate::protocol::{NodeId, PartitionId};
 
-/// The most rows of a range, and the bytes at which it ends.
-const ROWS_MAX: u64 = 1_000;
-const BYTES_MAX: u64 = 1 << 20;
-/// The longest wait for a lock, while those of the range's other rows are held.
-const LOCK_WITHIN: Duration = Duration::from_millis(20);
-/// How many rows are tried, one time after the other, where locks are not to be had.
-const TRIES: [u64; 8] = [ROWS_MAX, ROWS_MAX / 4, 50, 10, 1, 1, 1, 1];
-/// How long the answers to a comparison are awaited.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How many comparisons may wait for their answers.
 const AHEAD: usize = 8;
 /// In the background it rests so many times as long as a comparison has taken, and this time at least.
 const RESTS: u32 = 99;
 const REST_MIN: Duration = Duration::from_millis(5);
-/// How long a primary that does not serve at the moment is waited for.
-const SERVES_WITHIN: Duration = Duration::from_secs(5);
+/// A replica that has left so many comparisons, one after the other, without an answer is left out of the rest.
+const SILENT_MAX: u32 = 3;
+/// Once a difference is proven, the rest is looked through for others for so long at most, and for so many.
+const GOES_ON_FOR: Duration = Duration::from_secs(60);
+const PROVEN_MAX: usize = 20;
+/// How many lines say what was left out.
+const LEFT_OUT_MAX: usize = 20;
+/// How often a table is compared anew whose definition has changed meanwhile.
+const DEFINITIONS_MAX: usize = 5;
 
 /// How fast a partition is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,62 +42,24 @@ pub enum Pace {
 
 /// A comparison of a whole partition. It ends early if the primary does not go on.
 pub struct Walk<'a> {
-    comparisons: &'a Comparisons,
-    parts: &'a Parts,
+    pub(super) comparisons: &'a Comparisons,
+    pub(super) parts: &'a Parts,
     pub(super) replica: &'a HostedReplica,
-    lead: Lead,
-    pace: Pace,
+    pub(super) lead: Lead,
+    pub(super) pace: Pace,
     pub(super) report: PartitionComparison,
     with: BTreeSet<NodeId>,
     sent: VecDeque<Sent>,
-    /// Replicas that were found to differ: they take new copies.
-    pub(super) differing: Vec<Member>,
-}
-
-/// A table, by one of its indexes.
-#[derive(Clone)]
-pub struct Of {
-    pub table: Table,
-    pub name: String,
-    /// The position and the name of a secondary index.
-    pub index: Option<(u16, String)>,
-}
-
-/// A comparison that is in the log.
-pub struct Sent {
-    pub of: Of,
-    pub comparison: Comparison,
-    /// What the primary has found.
-    pub found: Found,
-    pub rows: u64,
-    /// The key of the last row; where the next range begins, unless this was the last one.
-    pub last: Option<Vec<u8>>,
-    pub is_whole: bool,
-}
-
-/// What was answered to a comparison.
-pub struct Answered {
-    /// The standbys, as the configuration has them now.
-    pub standbys: Vec<Member>,
-    pub answers: Vec<(Member, Found)>,
-}
-
-/// Why a range is not compared.
-pub enum NotSent {
-    /// The walk is over: the primary does not go on, or gives way.
-    Over(String),
-    /// The table or the index is not there any more.
-    Gone,
-    /// The rest of the table is left out, for this reason.
-    Failed(String),
-}
-
-impl Answered {
-    /// The replicas that have something else than the primary.
-    pub fn differing(&self, primary: &Found) -> Vec<Member> {
-        let differs = |(_, found): &&(Member, Found)| primary.is_same(found) == Some(false);
-        self.answers.iter().filter(differs).map(|(member, _)| *member).collect()
-    }
+    /// How many rows go into the next range: fewer where more have not gone well.
+    pub(super) rows_max: u64,
+    /// How many comparisons a replica has left without an answer, one after the other.
+    silent: BTreeMap<NodeId, u32>,
+    /// What was found to differ twice: it is acted on at the end.
+    pub(super) proven: Vec<Proven>,
+    /// Whether more replicas have agreed with each other than with the primary.
+    pub(super) is_outvoted: bool,
+    /// When the first difference was proven.
+    pub(super) proven_at: Option<Instant>,
 }
 
 impl<'a> Walk<'a> {
@@ -119,22 +80,31 @@ impl<'a> Walk<'a> {
             report: PartitionComparison { partition, ..PartitionComparison::default() },
             with: BTreeSet::new(),
             sent: VecDeque::new(),
-            differing: Vec::new(),
+            rows_max: ROWS_MAX,
+            silent: BTreeMap::new(),
+            proven: Vec::new(),
+            is_outvoted: false,
+            proven_at: None,
         }
     }
 
-    /// Compares all tables. What it finds is told to the node, and to the replicas.
+    /// Compares all tables. However that ends, what was proven to differ is told to the node and to the replicas.
     pub fn run(mut self) -> PartitionComparison {
         let walked = match self.standbys() {
+            standbys if standbys.is_empty() && self.parts.facts.replicas == 1 => Ok(()),
             standbys if standbys.is_empty() => Err("no other replica is in sync".to_owned()),
-            _ => self.tables(),
+            // Of tables whose bytes make no sense.
+            _ => catch_unwind(AssertUnwindSafe(|| self.tables())).unwrap_or_else(|_| {
+                Err("the rest: the comparison has panicked, see the node's output".to_owned())
+            }),
         };
         for sent in std::mem::take(&mut self.sent) {
             self.comparisons.forget(self.replica.partition(), sent.comparison.number);
         }
         if let Err(why) = walked {
-            self.report.left_out.push(why);
+            self.leave_out(why);
         }
+        self.act();
         self.report.replicas = self.with.iter().map(|node| self.parts.name_of(*node)).collect();
         self.report
     }
@@ -143,39 +113,69 @@ impl<'a> Walk<'a> {
         let mut tables = self.lead.database().tables();
         tables.sort_by_key(|table| table.id().0);
         for table in tables {
-            let (name, schema) = (table.name(), table.schema());
-            let indexes = (0_u16..).zip(schema.indexes()).map(|(at, index)| Some((at, index.name.clone())));
-            for index in std::iter::once(None).chain(indexes) {
-                let of = Of { table: table.clone(), name: name.clone(), index };
-                match self.ranges(&of) {
-                    Ok(()) | Err(NotSent::Gone) => {}
-                    Err(NotSent::Failed(why)) => {
-                        self.report.left_out.push(format!("the rest of the table {name}: {why}"));
-                    }
-                    Err(NotSent::Over(why)) => return Err(why),
-                }
-            }
-            self.report.tables += 1;
+            self.table(table)?;
         }
         while let Some(sent) = self.sent.pop_front() {
-            self.settle(sent).map_err(|not| match not {
-                NotSent::Over(why) | NotSent::Failed(why) => why,
-                NotSent::Gone => "a table was dropped meanwhile".to_owned(),
-            })?;
+            self.settle(sent)?;
         }
         Ok(())
     }
 
-    fn ranges(&mut self, of: &Of) -> Result<(), NotSent> {
+    /// Compares a table, anew if its definition changes meanwhile.
+    fn table(&mut self, mut table: Table) -> Result<(), String> {
+        let (id, name) = (table.id(), table.name());
+        for _ in 0..DEFINITIONS_MAX {
+            let Some(not) = self.indexes(&table)? else {
+                self.report.tables += 1;
+                return Ok(());
+            };
+            match (not, self.lead.database().tables().into_iter().find(|table| table.id() == id)) {
+                (NotSent::Over(why), _) => return Err(why),
+                // It was dropped.
+                (_, None) => return Ok(()),
+                (NotSent::Gone, Some(now)) => table = now,
+                (NotSent::Failed(why), Some(_)) => {
+                    self.leave_out(format!("the rest of the table {name}: {why}"));
+                    return Ok(());
+                }
+            }
+        }
+        self.leave_out(format!("the rest of the table {name}: its definition changes again and again"));
+        Ok(())
+    }
+
+    /// Compares a table by all its indexes. Gives why it has not gone on.
+    fn indexes(&mut self, table: &Table) -> Result<Option<NotSent>, String> {
+        let (name, schema) = (table.name(), table.schema());
+        let indexes = (0_u16..).zip(schema.indexes()).map(|(at, index)| Some((at, index.name.clone())));
+        for index in std::iter::once(None).chain(indexes) {
+            let of = Of { table: table.clone(), name: name.clone(), index };
+            if let Err(not) = self.ranges(&of)? {
+                return Ok(Some(not));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares the ranges of a table by an index. The outer error ends the walk.
+    fn ranges(&mut self, of: &Of) -> Result<Result<(), NotSent>, String> {
         let is_own = of.name == system_rows::TABLE && !fault_injection::is_on("comparison-of-its-own-row");
         let mut after = match (is_own, &of.index) {
             // The comparison's own row is not yet there when the primary sums, and is when the others do.
-            (true, None) => Some(system_rows::comparison_key(&of.table).map_err(failed)?),
+            (true, None) => match system_rows::comparison_key(&of.table) {
+                Ok(key) => Some(key),
+                Err(error) => return Ok(Err(failed(error))),
+            },
             _ => None,
         };
         loop {
             let began = Instant::now();
-            let sent = self.send_some(of, &after)?;
+            let sent = match self.send_some(of, &after) {
+                Ok(Some(sent)) => sent,
+                // Nothing but rows whose locks are not to be had.
+                Ok(None) => return Ok(Ok(())),
+                Err(not) => return Ok(Err(not)),
+            };
             let took = began.elapsed();
             let next = (!sent.is_whole).then(|| sent.last.clone()).flatten();
             self.sent.push_back(sent);
@@ -184,157 +184,52 @@ impl<'a> Walk<'a> {
             {
                 self.settle(first)?;
             }
-            if self.pace == Pace::Gentle {
+            if self.pace == Pace::Gentle && self.proven_at.is_none() {
                 let rest = (took * RESTS).max(REST_MIN);
                 self.comparisons.rest(rest, || self.comparisons.is_asked() || !self.lead.goes_on());
             }
             match next {
-                None => return Ok(()),
+                None => return Ok(Ok(())),
                 next => after = next,
             }
         }
     }
 
-    /// Compares the next rows, fewer of them where locks are not to be had.
-    fn send_some(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Sent, NotSent> {
-        let mut refused = String::new();
-        for rows_max in TRIES {
-            match self.send(of, (after.clone(), None), rows_max, 0)? {
-                Ok(sent) => return Ok(sent),
-                Err(error) => refused = error.to_string(),
-            }
-            self.comparisons.rest(LOCK_WITHIN, || false);
-        }
-        Err(NotSent::Failed(refused))
+    /// Whether a replica is not waited for any more.
+    pub(super) fn is_given_up(&self, node: NodeId) -> bool {
+        self.silent.get(&node).is_some_and(|times| *times >= SILENT_MAX)
     }
 
-    /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says which lock
-    /// was not to be had.
-    pub(super) fn send(
-        &self,
-        of: &Of,
-        (after, to): (Option<Vec<u8>>, Option<Vec<u8>>),
-        rows_max: u64,
-        show: u16,
-    ) -> Result<Result<Sent, Error>, NotSent> {
-        let admitted = self.admit()?;
-        let db = admitted.database();
-        let system = db.table(system_rows::TABLE).map_err(failed)?;
-        let number = self.comparisons.next_number();
-        let index = of.index.as_ref().map(|(at, _)| *at);
-        let range = SumRange {
-            index: index.map_or(WhichIndex::Primary, |at| WhichIndex::Secondary(usize::from(at))),
-            after,
-            to,
-            rows_max,
-            bytes_max: if rows_max > ROWS_MAX { u64::MAX } else { BYTES_MAX },
-            show: usize::from(show),
+    /// Takes what was answered to a comparison. The error ends the walk.
+    fn settle(&mut self, sent: Sent) -> Result<(), String> {
+        let answered = match self.answered(&sent, None) {
+            Ok(answered) => answered,
+            Err(NotSent::Over(why)) => return Err(why),
+            Err(NotSent::Failed(_) | NotSent::Gone) => return Ok(()),
         };
-        let epoch = self.lead.epoch();
-        self.comparisons.await_answers(self.replica.partition(), number, epoch);
-        let options = TxOptions {
-            // What it has written need not be waited for: if it is lost, nothing is answered.
-            durability: Some(Durability::Memory),
-            lock_timeout: Some(LOCK_WITHIN),
-            ..TxOptions::default()
-        };
-        let early = match fault_injection::is_on("sum-of-another-transaction") {
-            true => db.transact(|tx| tx.sum_range(&of.table, &range)).ok(),
-            false => None,
-        };
-        let done = db.submit_with(&options, |tx| {
-            let sum = early.clone().map_or_else(|| tx.sum_range(&of.table, &range), Ok)?;
-            let to = if sum.is_whole { range.to.clone() } else { sum.last.clone() };
-            let (by, table, after) = (self.parts.me, of.table.id().0, range.after.clone());
-            let comparison = Comparison { number, by, epoch, table, index, after, to, show };
-            system_rows::put_comparison(tx, &system, comparison.to_bytes())?;
-            Ok((sum, comparison))
-        });
-        let ((sum, comparison), _ticket) = match done {
-            Ok(done) => done,
-            Err(error) => {
-                self.comparisons.forget(self.replica.partition(), number);
-                return match error {
-                    Error::LockTimeout { .. } | Error::Deadlock { .. } | Error::WouldWait { .. } => {
-                        Ok(Err(error))
-                    }
-                    Error::NoSuchTable { .. } | Error::TableChanged { .. } | Error::NoSuchIndex { .. } => {
-                        Err(NotSent::Gone)
-                    }
-                    error => Err(failed(error)),
-                };
-            }
-        };
-        let (of, rows, last, is_whole) = (of.clone(), sum.rows, sum.last.clone(), sum.is_whole);
-        Ok(Ok(Sent { of, comparison, found: Found::of(sum), rows, last, is_whole }))
-    }
-
-    /// Takes part in the partition's transactions, so that a planned change of the primary waits for it.
-    fn admit(&self) -> Result<crate::node::replica::Admitted, NotSent> {
-        let began = Instant::now();
-        loop {
-            if self.comparisons.is_closed() {
-                return Err(NotSent::Over("the node ends".to_owned()));
-            }
-            if self.pace == Pace::Gentle && self.comparisons.is_asked() {
-                return Err(NotSent::Over("an operator asks for another one".to_owned()));
-            }
-            match self.lead.admit() {
-                Ok(admitted) => return Ok(admitted),
-                Err(_) if self.lead.goes_on() && began.elapsed() < SERVES_WITHIN => {
-                    self.comparisons.wait(LOCK_WITHIN);
-                }
-                Err(not) => return Err(NotSent::Over(format!("the rest: {not}"))),
-            }
-        }
-    }
-
-    fn standbys(&self) -> Vec<Member> {
-        let configuration = self.replica.status().configuration;
-        configuration.iter().flat_map(|configuration| configuration.standbys()).collect()
-    }
-
-    /// Waits until all standbys have answered, or some time has passed.
-    pub(super) fn answered(&self, sent: &Sent) -> Result<Answered, NotSent> {
-        let (partition, number) = (self.replica.partition(), sent.comparison.number);
-        let began = Instant::now();
-        loop {
-            let (standbys, answers) = (self.standbys(), self.comparisons.answers(partition, number));
-            let has = |member: &Member| answers.iter().any(|(from, _)| from == member);
-            let is_over = standbys.iter().all(has) || began.elapsed() > ANSWERS_WITHIN;
-            if is_over || !self.lead.goes_on() || !self.comparisons.wait(LOCK_WITHIN) {
-                self.comparisons.forget(partition, number);
-            }
-            if !self.lead.goes_on() || self.comparisons.is_closed() {
-                return Err(NotSent::Over("the rest: the primary does not lead any more".to_owned()));
-            }
-            if is_over {
-                return Ok(Answered { standbys, answers });
-            }
-        }
-    }
-
-    /// Takes what was answered to a comparison.
-    fn settle(&mut self, sent: Sent) -> Result<(), NotSent> {
-        let answered = self.answered(&sent)?;
         for member in &answered.standbys {
             let answer = answered.answers.iter().find(|(from, _)| from == member);
             let why = match answer {
-                _ if self.differing.contains(member) => continue,
-                None => format!("it has not answered within {} s", ANSWERS_WITHIN.as_secs()),
-                Some((_, Found::Unknown(why))) => why.clone(),
-                Some(_) => {
-                    self.with.insert(member.node);
-                    continue;
+                _ if self.is_given_up(member.node) => continue,
+                None => {
+                    *self.silent.entry(member.node).or_default() += 1;
+                    format!("it has not answered within {} s", ANSWERS_WITHIN.as_secs())
+                }
+                Some((_, found)) => {
+                    self.silent.remove(&member.node);
+                    match found {
+                        Found::Unknown(why) => why.clone(),
+                        _ => {
+                            self.with.insert(member.node);
+                            continue;
+                        }
+                    }
                 }
             };
-            let left_out = format!(
-                "a part of the table {}, on {}: {why}",
-                sent.of.name,
-                self.parts.name_of(member.node)
-            );
-            if !self.report.left_out.contains(&left_out) {
-                self.report.left_out.push(left_out);
+            let name = self.parts.name_of(member.node);
+            self.leave_out(format!("a part of the table {}, on {name}: {why}", sent.of.name));
+            if self.is_given_up(member.node) {
+                self.leave_out(format!("the rest, on {name}: it does not answer"));
             }
         }
         match sent.of.index {
@@ -342,27 +237,26 @@ impl<'a> Walk<'a> {
             None => self.report.rows += sent.rows,
             Some(_) => self.report.entries += sent.rows,
         }
-        let mut suspects = answered.differing(&sent.found);
-        suspects.retain(|member| !self.differing.contains(member));
+        let suspects = answered.differing(&sent.found);
         if !suspects.is_empty() {
-            self.look_at_difference(&sent, suspects)?;
+            self.look_at_difference(&sent, &suspects);
         }
-        match answered.standbys.iter().all(|member| self.differing.contains(member)) {
-            true => Err(NotSent::Over("the rest: no other replica is in sync".to_owned())),
+        let is_enough = self.proven.len() >= PROVEN_MAX
+            || self.proven_at.is_some_and(|since| since.elapsed() > GOES_ON_FOR);
+        if is_enough {
+            return Err("the rest: enough differs".to_owned());
+        }
+        match self.standbys().iter().all(|member| self.is_given_up(member.node)) {
+            true => Err("the rest: no other replica is in sync, and answers".to_owned()),
             false => Ok(()),
         }
     }
 
-    pub(super) fn name_of(&self, node: NodeId) -> String {
-        self.parts.name_of(node)
+    /// Says that something is not compared.
+    pub(super) fn leave_out(&mut self, what: String) {
+        let left_out = &mut self.report.left_out;
+        if !left_out.contains(&what) && left_out.len() < LEFT_OUT_MAX {
+            left_out.push(what);
+        }
     }
-
-    pub(super) fn tell(&mut self, difference: super::Difference) {
-        self.comparisons.found(difference.clone());
-        self.report.differences.push(difference);
-    }
-}
-
-fn failed(error: Error) -> NotSent {
-    NotSent::Failed(error.to_string())
 }
