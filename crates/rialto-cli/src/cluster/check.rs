@@ -38,7 +38,8 @@ pub struct CheckArgs {
     memory: MemoryArgs,
 }
 
-/// Verifies the backup, or the replicas of stopped nodes one after the other, while those that run compare theirs.
+/// Verifies the backup, or the replicas of stopped nodes one after the other, while those that run compare theirs. A node that
+/// does not answer, or compares for another command, is told, and the others are gone through all the same.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
     if let Some(backup) = &args.backup {
         let manifest = Manifest::verify(backup).map_err(Failed::unusable)?;
@@ -47,12 +48,18 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
     }
     args.memory.warn();
     let data = args.data.as_deref().expect("it is required without a backup");
-    let mut is_sound = true;
+    let (mut is_sound, mut is_whole) = (true, true);
     let mut comparing = Vec::new();
     for (directory, file) in NodeFile::all(data)? {
         let reached = ask(&directory, &AdminRequest::Status, PATIENCE);
         if reached.map_err(|error| Failed::of_file(&directory, &error))? != Reached::Down {
-            comparing.push(Comparing::begin(directory, file.name)?);
+            match Comparing::begin(directory, file.name) {
+                Ok(begun) => comparing.push(begun),
+                Err(failed) => {
+                    is_whole = false;
+                    say(failed.text)?;
+                }
+            }
             continue;
         }
         say(format_args!("{}: it is stopped; its replicas are verified", file.name))?;
@@ -61,9 +68,22 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
         }
     }
     for comparing in comparing {
-        is_sound &= comparing.end()?;
+        match comparing.end() {
+            Ok(compared) => {
+                is_sound &= compared.is_same;
+                is_whole &= compared.is_whole;
+            }
+            Err(failed) => {
+                is_whole = false;
+                say(failed.text)?;
+            }
+        }
     }
-    Ok(ExitCode::from(u8::from(!is_sound)))
+    Ok(ExitCode::from(match (is_sound, is_whole) {
+        (false, _) => 1,
+        (true, false) => 4,
+        (true, true) => 0,
+    }))
 }
 
 /// The databases in a node's directory, with the numbers of their partitions, in order.

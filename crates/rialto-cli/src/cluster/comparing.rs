@@ -23,6 +23,14 @@ pub struct Comparing {
     number: u64,
 }
 
+/// What a comparison has found.
+pub struct Found {
+    /// Whether nothing differs.
+    pub is_same: bool,
+    /// Whether nothing was left out.
+    pub is_whole: bool,
+}
+
 impl Comparing {
     /// Asks a node for it.
     pub fn begin(directory: PathBuf, name: String) -> Result<Comparing, Failed> {
@@ -40,8 +48,8 @@ impl Comparing {
         Ok(comparing)
     }
 
-    /// Waits until it has ended, and says what was found. Gives whether nothing differs.
-    pub fn end(self) -> Result<bool, Failed> {
+    /// Waits until it has ended, and says what was found.
+    pub fn end(self) -> Result<Found, Failed> {
         let mut heard = Instant::now();
         loop {
             match self.ask(&AdminRequest::ComparisonStatus)? {
@@ -69,14 +77,19 @@ impl Comparing {
         }
     }
 
-    fn say_all(&self, report: &ComparisonReport) -> Result<bool, Failed> {
+    fn say_all(&self, report: &ComparisonReport) -> Result<Found, Failed> {
         if report.partitions.is_empty() {
             say(format_args!("{}: it leads no partition", self.name))?;
         }
         for partition in &report.partitions {
             say(in_words(&self.name, partition))?;
         }
-        Ok(report.partitions.iter().all(|partition| partition.differences.is_empty()))
+        let mut differences = report.partitions.iter().flat_map(|partition| &partition.differences);
+        let is_same = differences.all(|difference| !difference.is_open);
+        Ok(Found {
+            is_same,
+            is_whole: report.partitions.iter().all(|partition| partition.left_out.is_empty()),
+        })
     }
 
     fn failing(&self, why: &str) -> Failed {

@@ -61,7 +61,7 @@ pub struct NodeArgs {
     copy_bytes_per_second: u64,
     /// Every so many seconds the replicas of each partition that this node leads are compared with each other, in the
     /// background; 0: only by `rialto cluster check`
-    #[arg(long, value_name = "S", default_value_t = 3600)]
+    #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=315_360_000))]
     compare_every_seconds: u64,
     /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
     /// them with commas

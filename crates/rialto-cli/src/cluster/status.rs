@@ -53,6 +53,23 @@ impl View {
         self.partitions.iter().filter(move |partition| partition.protected_by(self) < least)
     }
 
+    /// What comparisons of partitions came to last, at the nodes of this machine that lead these.
+    fn comparisons(&self) -> Vec<Value> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let all = reports.flat_map(|report| &report.comparisons);
+        all.map(|last| {
+            json!({
+                "partition": last.found.partition,
+                "ended_at": last.ended_at,
+                "replicas": last.found.replicas,
+                "rows": last.found.rows,
+                "entries": last.found.entries,
+                "left_out": last.found.left_out,
+            })
+        })
+        .collect()
+    }
+
     /// What comparisons have found, at the nodes of this machine.
     fn differences(&self) -> Vec<&str> {
         let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
@@ -117,6 +134,7 @@ fn in_json(view: &View, data: &Path) -> Value {
     json!({
         "nodes": nodes,
         "partitions": partitions,
+        "comparisons": view.comparisons(),
         "differences": view.differences(),
         "in_doubt": view.in_doubt(),
         "undecided": undecided,
