@@ -42,16 +42,7 @@ fn rules() -> &'static Mutex<Vec<Rule>> {
 
 /// So many replicas get a packet wrong that has these bytes.
 fn distort(needle: &str, other: Option<&str>, times: usize) {
-    put_wrong(needle, other.map(Into::into), times);
-}
-
-/// The same, with bytes that are no text.
-fn damage(needle: &str, other: &[u8], times: usize) {
-    put_wrong(needle, Some(other.to_vec()), times);
-}
-
-fn put_wrong(needle: &str, other: Option<Vec<u8>>, times: usize) {
-    let needle = needle.into();
+    let (needle, other) = (needle.into(), other.map(Into::into));
     rules().lock().unwrap().push(Rule { needle, other, times });
 }
 
@@ -262,23 +253,6 @@ fn all_differences_are_told_before_a_copy_is_taken() {
     no_difference(&cluster);
     // What was mended is shown no more.
     soon("nothing differs", || cluster.node(cluster.primary(0)).differences().is_empty());
-}
-
-/// A byte that no text has.
-#[test]
-fn a_row_whose_bytes_make_no_sense_at_a_standby_is_found_and_replaced() {
-    let cluster = with_notes("damaged", 2);
-    let mut client = session(&cluster, cluster.primary(0));
-    damage("straight 4420", b"straight 44\xff0", 1);
-    run(&mut client, "UPDATE notes SET note = 'straight 4420' WHERE id = 150");
-    let before = lives(&cluster);
-    soon("the standby has a copy", || {
-        compare(&cluster, cluster.primary(0));
-        cluster.in_sync(0, 2);
-        lives(&cluster) != before
-    });
-    all_have_the_same(&cluster, 2);
-    no_difference(&cluster);
 }
 
 #[test]

@@ -1,27 +1,51 @@
 //! Keys behind a row that cannot be locked.
 
-/// How many steps there are at most: from the last bits of a key of 64 bytes to the first ones.
-pub const STEPS_MAX: u32 = 256;
-/// Bytes behind those of the key, so that the first steps stay before keys that begin with this one.
-const FINER: usize = 4;
-/// A key without bytes is taken for this many zeros: the width of a number.
+/// How many keys are tried at most.
+pub const STEPS_MAX: usize = 128;
+/// The width of a number: keys that are shorter are taken for one.
 const WIDTH: usize = 8;
 
-/// A key behind this one: each step goes four times as far as the one before, so at most four times as far as is needed. None
-/// if there is no such key.
-pub fn stepped(key: &[u8], step: u32) -> Option<Vec<u8>> {
-    let mut stepped = if key.is_empty() { vec![0; WIDTH] } else { key.to_vec() };
-    stepped.resize(stepped.len() + FINER, 0);
-    let (bytes, bits) = ((step / 4) as usize, 2 * (step % 4));
-    let mut at = stepped.len().checked_sub(1 + bytes)?;
-    let mut carry = 1_u16 << bits;
-    loop {
-        let sum = u16::from(stepped[at]) + carry;
-        stepped[at] = sum as u8;
-        carry = sum >> 8;
-        match carry {
-            0 => return Some(stepped),
-            _ => at = at.checked_sub(1)?,
+/// Looks for a key behind which the next row can be locked, as near as possible to one behind which it cannot: by halves.
+pub struct Stepping {
+    /// Behind this key it cannot.
+    below: Vec<u8>,
+    /// Behind this one it can.
+    above: Vec<u8>,
+}
+
+impl Stepping {
+    /// Behind this key the next row cannot be locked. What is tried first is [`Stepping::last`].
+    pub fn new(after: &[u8]) -> Stepping {
+        let mut below = after.to_vec();
+        // Longer than the key, so that there are keys between this one and the next.
+        below.resize(after.len().max(WIDTH) + 1, 0);
+        Stepping { above: vec![0xFF; below.len()], below }
+    }
+
+    /// The nearest key behind which the next row can be locked: at first the last one of all.
+    pub fn last(&self) -> Vec<u8> {
+        self.above.clone()
+    }
+
+    /// The next key to try, half way; none if the nearest one is found.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let (mut sum, mut carry) = (vec![0; self.below.len()], 0);
+        for at in (0..sum.len()).rev() {
+            let both = u16::from(self.below[at]) + u16::from(self.above[at]) + carry;
+            (sum[at], carry) = (both as u8, both >> 8);
+        }
+        for byte in &mut sum {
+            let both = (carry << 8) | u16::from(*byte);
+            (*byte, carry) = ((both >> 1) as u8, both & 1);
+        }
+        (sum != self.below).then_some(sum)
+    }
+
+    /// Behind the key that was tried, the next row can be locked, or not.
+    pub fn tried(&mut self, key: Vec<u8>, can_be_locked: bool) {
+        match can_be_locked {
+            true => self.above = key,
+            false => self.below = key,
         }
     }
 }
@@ -30,24 +54,30 @@ pub fn stepped(key: &[u8], step: u32) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_step_is_behind_the_one_before_until_no_key_is() {
-        for key in [&b""[..], b"a", b"note 150", &7_u64.to_be_bytes(), &[0xFF, 0xFE, 0xFF]] {
-            let mut before = key.to_vec();
-            let mut steps = 0;
-            while let Some(behind) = stepped(key, steps) {
-                assert!(behind > before, "{key:?}, step {steps}");
-                (before, steps) = (behind, steps + 1);
-            }
-            assert!((20..STEPS_MAX).contains(&steps), "{key:?}: {steps} steps");
+    /// The key behind which a comparison goes on whose next row, the first of these, is locked.
+    fn found(after: &[u8], locked: &[u8]) -> Vec<u8> {
+        let mut stepping = Stepping::new(after);
+        let mut steps = 0;
+        while let Some(key) = stepping.next() {
+            assert!(&key[..] > after, "{key:?}");
+            let can_be_locked = &key[..] >= locked;
+            stepping.tried(key, can_be_locked);
+            steps += 1;
         }
+        assert!(steps <= STEPS_MAX, "{steps} steps");
+        stepping.last()
     }
 
     #[test]
-    fn a_number_is_stepped_over_alone() {
-        let key = |number: u64| number.to_be_bytes().to_vec();
-        let first = (0..STEPS_MAX).find_map(|step| stepped(&key(255), step).filter(|to| *to >= key(256)));
-        let first = first.unwrap();
-        assert!(first >= key(256) && first < key(257), "{first:?}");
+    fn the_row_whose_lock_is_not_to_be_had_is_stepped_over_alone() {
+        let number = |number: i64| ((number as u64) ^ (1 << 63)).to_be_bytes().to_vec();
+        for locked in [i64::MIN, -1, 0, 1, 150, i64::MAX - 1] {
+            for after in [Vec::new(), number(locked.saturating_sub(3))] {
+                let key = found(&after, &number(locked));
+                assert!(key >= number(locked) && key < number(locked + 1), "{locked}: {key:?}");
+            }
+        }
+        let key = found(b"note 149", b"note 15");
+        assert!(&key[..] >= b"note 15" && &key[..] < b"note 150", "{key:?}");
     }
 }

@@ -6,7 +6,7 @@ use rialto::row::WhichIndex;
 use rialto::{Durability, Error, SumRange, Table, TxOptions, fault_injection};
 
 use super::comparison::{Comparison, Found};
-use super::stepping::{STEPS_MAX, stepped};
+use super::stepping::{STEPS_MAX, Stepping};
 use super::walk::{Pace, Walk};
 use crate::node::replica::Admitted;
 use crate::node::transactions::system_rows;
@@ -89,22 +89,30 @@ impl Walk<'_> {
             }
             self.comparisons.rest(LOCK_WITHIN, || false);
         }
-        for step in 0..STEPS_MAX {
-            let Some(behind) = stepped(after.as_deref().unwrap_or_default(), step) else { break };
-            match self.send(of, (Some(behind), None), 1, 0)? {
-                Ok(sent) => {
-                    self.leave_out(format!(
-                        "rows of the table {}: other transactions keep their locks, for longer than {} ms",
-                        of.name,
-                        LOCK_WITHIN.as_millis()
-                    ));
-                    return Ok(Some(sent));
-                }
-                Err(_) => continue,
+        self.step_over(of, after)
+    }
+
+    /// Compares the first row behind those whose locks are not to be had. None if there is none.
+    fn step_over(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
+        let mut stepping = Stepping::new(after.as_deref().unwrap_or_default());
+        let Ok(mut found) = self.send(of, (Some(stepping.last()), None), 1, 0)? else {
+            self.leave_out(format!("the rest of the table {}: other transactions keep locks of it", of.name));
+            return Ok(None);
+        };
+        for _ in 0..STEPS_MAX {
+            let Some(key) = stepping.next() else { break };
+            let sent = self.send(of, (Some(key.clone()), None), 1, 0)?;
+            stepping.tried(key, sent.is_ok());
+            if let Ok(nearer) = sent {
+                self.comparisons.forget(self.replica.partition(), found.comparison.number);
+                found = nearer;
             }
         }
-        self.leave_out(format!("the rest of the table {}: other transactions keep locks of it", of.name));
-        Ok(None)
+        let (name, within) = (&of.name, LOCK_WITHIN.as_millis());
+        self.leave_out(format!(
+            "rows of the table {name}: other transactions keep their locks, for longer than {within} ms"
+        ));
+        Ok(Some(found))
     }
 
     /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says which lock
