@@ -464,9 +464,14 @@ mod tests {
             set(&mut settings, READ_STALENESS, value).unwrap();
             assert_eq!(settings.show(READ_STALENESS, false), shown);
         }
-        set(&mut settings, READ_AFTER, "3.17.12345").unwrap();
-        assert_eq!(settings.show(READ_AFTER, false), "3.17.12345");
-        for (name, value) in [(READ_STALENESS, "old"), (READ_STALENESS, "-1"), (READ_AFTER, "3.17")] {
+        set(&mut settings, READ_AFTER, "a7:3.17.12345").unwrap();
+        assert_eq!(settings.show(READ_AFTER, false), "a7:3.17.12345");
+        for (name, value) in [
+            (READ_STALENESS, "old"),
+            (READ_STALENESS, "-1"),
+            (READ_AFTER, "3.17.12345"),
+            (READ_AFTER, "a7:3.17"),
+        ] {
             let error = set(&mut settings, name, value).unwrap_err();
             assert_eq!(error.sqlstate.code(), "22023", "{name} {value}");
         }
