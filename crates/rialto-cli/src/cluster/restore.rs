@@ -155,7 +155,7 @@ mod tests {
             replicas: 1,
             links: Links::PlainOnLoopback,
             unprotected: Level2::OnDisk.into(),
-            promise_ms: None,
+            promise_ms: PROMISE_MS_USUAL,
             restored: None,
         };
         let of = PartitionBackup {

@@ -111,13 +111,8 @@ fn take_orders(stream: UnixStream, without_parent: WithoutParent) -> Receiver<Or
 
 /// Times that a busy machine does not use up: primaries stay where they are.
 fn calm() -> ReplicationOptions {
-    ReplicationOptions {
-        promise: Duration::from_secs(10),
-        silent_after: Duration::from_secs(5),
-        lag_max: Duration::from_secs(30),
-        opening_patience: Duration::from_secs(60),
-        ..ReplicationOptions::default()
-    }
+    // The cluster's promise sets the others.
+    ReplicationOptions { opening_patience: Duration::from_secs(60), ..ReplicationOptions::default() }
 }
 
 /// A node that is open.

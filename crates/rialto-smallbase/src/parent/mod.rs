@@ -31,6 +31,8 @@ use crate::workload::{self, Audit, Told, Workload};
 
 /// For how long nodes may take until their partitions are led at home, with all replicas in sync.
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
+/// How long a promise holds: for so long that a busy machine does not use it up, and primaries stay where they are.
+const PROMISE_MS: u32 = 10_000;
 /// Where a node listens in its namespace.
 const PORT: u16 = 7000;
 
@@ -121,7 +123,7 @@ impl Cluster {
             partitions: spec.shape.all_partitions(),
             replicas: spec.shape.replicas,
             unprotected: Unprotected::WhenOnDisk,
-            promise_ms: None,
+            promise_ms: PROMISE_MS,
         };
         init(&store, &cluster, &facts).map_err(|error| failed("making the cluster", error))?;
         let meeting = Meeting::open(store).map_err(|error| failed("opening the parent's socket", error))?;
