@@ -136,7 +136,7 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
 #[cfg(test)]
 mod tests {
     use rialto_cluster::control::MemoryStore;
-    use rialto_cluster::node::PartitionBackup;
+    use rialto_cluster::node::{PROMISE_MS_USUAL, PartitionBackup};
 
     use super::*;
 
