@@ -42,6 +42,14 @@ fn processes_with_standbys_run_transactions_of_both_kinds() {
         (&found["consistent"], &found["replicas"], &found["durability"]),
         (&true.into(), &2.into(), &"standby".into())
     );
+    // Where this user may, each node has a network, and the priority that was asked for.
+    let may = |line: &[&str]| {
+        let ran = std::process::Command::new(line[0]).args(&line[1..]).output();
+        ran.is_ok_and(|output| output.status.success())
+    };
+    let may_have_networks = may(&["unshare", "--net", "true"]) && may(&["ip", "-Version"]);
+    assert_eq!(at(&found, "namespaces"), &may_have_networks.into(), "{found}");
+    assert_eq!(at(&found, "real_time"), &may(&["chrt", "--rr", "10", "true"]).into(), "{found}");
     let [one, two] = [0, 1].map(|nth| &found["points"][nth]);
     assert_eq!(
         (number(one, "nodes"), number(one, "remote_us.count"), number(one, "messages_per_txn")),

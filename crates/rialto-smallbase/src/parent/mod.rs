@@ -20,7 +20,7 @@ use rialto_measure::text::say;
 
 use self::child::Child;
 use self::meeting::Meeting;
-use crate::namespaces::Networks;
+use crate::namespaces::{Networks, NoNetworks};
 use crate::node::alone;
 use crate::outcome::{Point, Ran};
 use crate::priority;
@@ -102,9 +102,14 @@ impl Cluster {
         let is_process = matches!(spec.nodes, Nodes::Processes { .. });
         make_directory(spec)?;
         let networks = match spec.network.namespaces {
-            Namespaces::IfAllowed if is_process => Networks::make(spec.shape.nodes)
-                .inspect_err(|why| say(&format!("warning: the nodes share the loopback network: {why}")))
-                .ok(),
+            Namespaces::IfAllowed if is_process => match Networks::make(spec.shape.nodes) {
+                Ok(networks) => Some(networks),
+                Err(NoNetworks::MayNot(why)) => {
+                    say(&format!("warning: the nodes share the loopback network: {why}"));
+                    None
+                }
+                Err(NoNetworks::Failed(why)) => return Err(failed("making a network of the nodes", why)),
+            },
             _ => None,
         };
         let is_real_time = match spec.priority {
