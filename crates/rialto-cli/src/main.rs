@@ -91,6 +91,11 @@ fn run_bench(command: &bench::BenchCommand) -> ExitCode {
 }
 
 fn run_figures(args: &figures::FiguresArgs) -> ExitCode {
+    let interrupts = match Interrupts::end(|| "interrupted".to_owned()) {
+        Ok(interrupts) => interrupts,
+        Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
+    };
+    interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
     match figures::run(args, &mut Results::new()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, error.exit_code()),

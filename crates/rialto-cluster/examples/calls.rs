@@ -11,8 +11,8 @@ use rialto::{Database, Error, Options, TableDef, Transaction};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Call, CallError, CallNumbers, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Procedure,
-    ProcedureAction, Procedures, Standing, init, make_table,
+    Call, CallError, CallNumbers, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, PROMISE_MS_USUAL,
+    Procedure, ProcedureAction, Procedures, Standing, init, make_table,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 
@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (id, unprotected) = (format!("{:032x}", 1), Unprotected::default());
     init(
         &store,
-        &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected, promise_ms: None },
+        &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected, promise_ms: PROMISE_MS_USUAL },
         &facts,
     )?;
     let open = |of: &NodeFacts| {

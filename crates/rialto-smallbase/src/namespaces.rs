@@ -12,6 +12,28 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
+/// Why there are no networks.
+#[derive(Debug)]
+pub enum NoNetworks {
+    /// This process may not make them, or `ip` is missing.
+    MayNot(String),
+    /// They could be made, and that has failed.
+    Failed(String),
+}
+
+impl From<String> for NoNetworks {
+    fn from(why: String) -> NoNetworks {
+        let may_not = ["Operation not permitted", "Permission denied", NO_IP];
+        match may_not.iter().any(|part| why.contains(part)) {
+            true => NoNetworks::MayNot(why),
+            false => NoNetworks::Failed(why),
+        }
+    }
+}
+
+/// What is said where `ip` is missing.
+const NO_IP: &str = "the program ip (Debian: iproute2) does not run";
+
 /// The networks of some nodes.
 pub struct Networks {
     switch: File,
@@ -26,11 +48,11 @@ impl Networks {
     /// Makes namespaces for so many nodes, at most 250, and connects them by a switch.
     ///
     /// # Errors
-    /// In words: this process may not, or `ip` is missing.
-    pub fn make(nodes: u32) -> Result<Networks, String> {
+    /// See [`NoNetworks`].
+    pub fn make(nodes: u32) -> Result<Networks, NoNetworks> {
         let new = || new_namespace().map_err(|error| format!("a network namespace cannot be made: {error}"));
-        let networks =
-            Networks { switch: new()?, nodes: (0..nodes).map(|_| new()).collect::<Result<_, _>>()? };
+        let nodes = (0..nodes).map(|_| new()).collect::<Result<_, String>>()?;
+        let networks = Networks { switch: new()?, nodes };
         networks.in_switch(|| {
             ip("link set lo up")?;
             ip("link add switch type bridge")?;
@@ -113,8 +135,7 @@ fn on_a_thread<T: Send>(what: impl FnOnce() -> T + Send) -> T {
 /// Runs `ip` of iproute2.
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split(' ')).stdin(Stdio::null()).output();
-    let output =
-        output.map_err(|error| format!("the program ip (Debian: iproute2) does not run: {error}"))?;
+    let output = output.map_err(|error| format!("{NO_IP}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -128,8 +149,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_missing_right_or_program_is_a_reason_to_go_without() {
+        assert!(matches!(
+            NoNetworks::from("ip link: Operation not permitted".to_owned()),
+            NoNetworks::MayNot(_)
+        ));
+        assert!(matches!(NoNetworks::from(format!("{NO_IP}: No such file")), NoNetworks::MayNot(_)));
+        assert!(matches!(NoNetworks::from("ip link: File exists".to_owned()), NoNetworks::Failed(_)));
+    }
+
+    #[test]
     fn nodes_reach_each_other_and_nothing_else() {
-        let Ok(networks) = Networks::make(2) else { return };
+        let networks = match Networks::make(2) {
+            Ok(networks) => networks,
+            Err(NoNetworks::MayNot(why)) => return println!("skipped: {why}"),
+            Err(NoNetworks::Failed(why)) => panic!("{why}"),
+        };
         let listen = |node: u32| {
             let bind = || TcpListener::bind((Networks::address(node), 0)).map_err(|error| error.to_string());
             networks.in_node(node, bind).unwrap()

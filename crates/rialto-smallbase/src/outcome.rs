@@ -4,6 +4,7 @@ use rialto_measure::histogram::Latencies;
 
 use crate::node::LONG;
 use crate::spec::{Data, Load, Nodes, Shape, Spec};
+pub use crate::wire::EndedWithoutAnswer;
 use crate::wire::{Counts, NodeRan, Outlier};
 use crate::workload::{Audit, Told};
 
@@ -18,10 +19,10 @@ pub struct Ran {
     pub remote: Latencies,
     /// Those over 10 ms that clients have told of.
     pub outliers: Vec<Slow>,
-    /// Transactions without an effect, although they were tried for long.
-    pub aborted: u64,
-    /// Those of which no client knows.
-    pub unknown: u64,
+    /// Transactions of the window that no latency tells of.
+    pub ended: EndedWithoutAnswer,
+    /// Clients of which the kernel does not tell where their time goes, though outliers were asked for.
+    pub clients_untold: u64,
 }
 
 /// What a node has done in the window.
@@ -44,6 +45,8 @@ impl NodeCounts {
 /// Where the time of a transaction over 10 ms went, by its largest part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
+    /// It was due, and its client was still at earlier ones, one of which was slow.
+    BehindOwn,
     /// Its thread ran: it computed, or the hypervisor had taken the core.
     OnCore,
     /// Its thread was ready, and other threads had the cores.
@@ -58,6 +61,7 @@ impl Cause {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
+            Cause::BehindOwn => "behind earlier ones of the same client",
             Cause::OnCore => "running",
             Cause::Ready => "ready to run, without a core",
             Cause::WaitedHere => "waiting for a lock, a standby or the disk",
@@ -77,9 +81,11 @@ pub struct Slow {
 
 impl Slow {
     fn of(outlier: Outlier) -> Slow {
-        let Outlier { is_remote, took_us, on_core_us, ready_us } = outlier;
-        let waited_us = took_us.saturating_sub(on_core_us + ready_us);
-        let cause = if on_core_us >= ready_us.max(waited_us) {
+        let Outlier { is_remote, took_us, late_us, on_core_us, ready_us } = outlier;
+        let waited_us = took_us.saturating_sub(late_us + on_core_us + ready_us);
+        let cause = if late_us >= on_core_us.max(ready_us).max(waited_us) && late_us > 0 {
+            Cause::BehindOwn
+        } else if on_core_us >= ready_us.max(waited_us) {
             Cause::OnCore
         } else if ready_us >= waited_us {
             Cause::Ready
@@ -99,8 +105,8 @@ impl Ran {
             local: Latencies::default(),
             remote: Latencies::default(),
             outliers: Vec::new(),
-            aborted: 0,
-            unknown: 0,
+            ended: EndedWithoutAnswer::default(),
+            clients_untold: 0,
         };
         for node in nodes {
             let [local, remote] = [&node.local, &node.remote].map(Latencies::of_parts);
@@ -112,8 +118,8 @@ impl Ran {
             ran.local.merge(&local);
             ran.remote.merge(&remote);
             ran.outliers.extend(node.outliers.into_iter().map(Slow::of));
-            ran.aborted += node.aborted;
-            ran.unknown += node.told.unknown.iter().sum::<u64>();
+            ran.ended.add(&node.ended);
+            ran.clients_untold += node.clients_untold;
         }
         ran
     }
@@ -135,10 +141,16 @@ impl Ran {
         all
     }
 
-    /// The share of transactions over 10 ms, in percent.
+    /// The share of transactions over 10 ms, in percent; of all that ended in the window, and of those that were due in it and have
+    /// not.
     pub fn over_10_ms_pct(&self) -> f64 {
-        let all = self.all();
-        ratio(all.over(LONG) as f64 * 100.0, all.count() as f64)
+        let (all, ended) = (self.all(), &self.ended);
+        ratio((all.over(LONG) + ended.long + ended.late) as f64 * 100.0, (all.count() + ended.all()) as f64)
+    }
+
+    /// The share of transactions that used another node, in percent.
+    pub fn remote_pct(&self) -> f64 {
+        ratio(self.remote.count() as f64 * 100.0, self.committed() as f64)
     }
 
     /// Processor time of all nodes for a transaction, in microseconds; clients, standbys and background work included.
@@ -173,7 +185,7 @@ impl Ran {
 
     /// How many of the told outliers have each cause.
     pub fn causes(&self) -> Vec<(Cause, usize)> {
-        let all = [Cause::OnCore, Cause::Ready, Cause::WaitedHere, Cause::WaitedForNode];
+        let all = [Cause::BehindOwn, Cause::OnCore, Cause::Ready, Cause::WaitedHere, Cause::WaitedForNode];
         let count = |cause: Cause| self.outliers.iter().filter(|slow| slow.cause == cause).count();
         all.into_iter().map(|cause| (cause, count(cause))).filter(|(_, count)| *count > 0).collect()
     }
@@ -317,10 +329,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_answered_or_not_begun_is_in_the_share_over_10_ms_and_told() {
+        let ended = EndedWithoutAnswer { aborted: 30, unknown: 10, long: 20, late: 60 };
+        let ran = Ran::new(vec![NodeRan { ended, ..node(90, 10, 5_000) }]);
+        assert_eq!(ran.over_10_ms_pct(), 100.0 * f64::from(10 + 20 + 60) / 200.0);
+        let text = crate::report::Report(&[point(2, vec![ran])]).text();
+        for told in ["30 transactions had no effect", "10 have an unknown outcome", "60 were due"] {
+            assert!(text.contains(told), "{told} is missing in {text}");
+        }
+    }
+
+    #[test]
     fn a_slow_transaction_has_the_cause_that_took_the_longest() {
         let cause = |is_remote, on_core_us, ready_us| {
-            Slow::of(Outlier { is_remote, took_us: 12_000, on_core_us, ready_us }).cause
+            Slow::of(Outlier { is_remote, took_us: 12_000, late_us: 0, on_core_us, ready_us }).cause
         };
+        let behind =
+            Outlier { is_remote: true, took_us: 90_000, late_us: 80_000, on_core_us: 100, ready_us: 0 };
+        assert_eq!(Slow::of(behind).cause, Cause::BehindOwn);
+        assert_eq!(Slow::of(Outlier { late_us: 100, ..behind }).cause, Cause::WaitedForNode);
         assert_eq!(cause(false, 9_000, 1_000), Cause::OnCore);
         assert_eq!(cause(false, 1_000, 9_000), Cause::Ready);
         assert_eq!(cause(false, 1_000, 1_000), Cause::WaitedHere);

@@ -6,8 +6,9 @@ use rialto_measure::text::{aligned, row, thousands};
 use serde_json::{Value as Json, json};
 
 use crate::node::LONG;
-use crate::outcome::{Point, Ran};
-use crate::spec::{Protocol, WorkloadName};
+use crate::outcome::{EndedWithoutAnswer, Point, Ran};
+use crate::priority;
+use crate::spec::{Level, Protocol, WorkloadName};
 
 /// The points of a command: clusters of several sizes.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,8 @@ impl Report<'_> {
         let last = self.0.last().expect("a point");
         let mut rows = vec![row([
             "nodes",
+            "replicas",
+            "remote",
             "transactions/s",
             "a node",
             "efficiency",
@@ -53,6 +56,8 @@ impl Report<'_> {
             };
             rows.push(vec![
                 point.shape.nodes.to_string(),
+                point.shape.replicas.to_string(),
+                format!("{:.1} %", ran.remote_pct()),
                 thousands(ran.per_s()),
                 thousands(ran.per_s() / f64::from(point.shape.nodes)),
                 format!("{:.1} %", point.efficiency_pct(base)),
@@ -81,9 +86,24 @@ impl Report<'_> {
         if last.load.outliers {
             text += &format!("  {}\n", explained(ran));
         }
+        for point in self.0 {
+            let told = without_answer(point.median());
+            if !told.is_empty() {
+                text += &format!("  of {} nodes: {told}\n", point.shape.nodes);
+            }
+        }
+        for point in self.0.iter().filter(|point| is_on_disk_alone(point)) {
+            text += &format!(
+                "  with {} nodes each partition has one replica: level standby waits for the disk, as level disk does\n",
+                point.shape.nodes
+            );
+        }
         for point in self.0.iter().filter(|point| !point.problems.is_empty()) {
-            text +=
-                &format!("  INCONSISTENT with {} nodes: {}\n", point.shape.nodes, point.problems.join("; "));
+            text += &format!(
+                "  NOT AS IT MUST BE with {} nodes: {}\n",
+                point.shape.nodes,
+                point.problems.join("; ")
+            );
         }
         if self.is_consistent() {
             text += "  consistent: the tables of all nodes hold what the clients were told\n";
@@ -96,6 +116,9 @@ impl Report<'_> {
         let what = match (last.data.workload, last.data.protocol) {
             (WorkloadName::Scp, _) => "Requests to a service control point",
             (WorkloadName::Tpcb, Protocol::Atomic) => "TPC-B over partitions",
+            (WorkloadName::Tpcb, Protocol::AsPaper) if !self.0.iter().all(is_as_paper) => {
+                "TPC-B without a commit protocol, one history row a branch"
+            }
             (WorkloadName::Tpcb, Protocol::AsPaper) => {
                 "TPC-B as the paper ran it: no commit protocol, one history row a branch"
             }
@@ -104,10 +127,18 @@ impl Report<'_> {
         format!("{what}, on {} processors; {machine}", machine.cores)
     }
 
+    /// The replicas of all points, each number once.
+    fn replicas(&self) -> String {
+        let mut all: Vec<u32> = self.0.iter().map(|point| point.shape.replicas).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ")
+    }
+
     fn setting(&self) -> String {
         let last = self.0.last().expect("a point");
         format!(
-            "{} clients a node{}, {} % remote, level {}, {} partitions a node with {} branches of {} accounts, {} replicas; {}, {}; \
+            "{} clients a node{}, {} % remote where there is another node, level {}, {} partitions a node with {} branches of {} accounts, {} replicas; {}, {}; \
              median of {} runs of {} s",
             last.load.clients,
             last.offered_per_s.map_or_else(String::new, |rate| format!(", {rate:.0} transactions/s due")),
@@ -116,13 +147,17 @@ impl Report<'_> {
             last.shape.partitions,
             last.data.branches,
             last.data.accounts,
-            last.shape.replicas,
+            self.replicas(),
             match (last.is_alone, last.has_networks) {
                 (true, _) => "without a cluster",
                 (false, true) => "a network namespace for each node",
                 (false, false) => "one loopback network",
             },
-            if last.is_real_time { "real-time priority" } else { "normal priority" },
+            match (last.is_real_time, priority::stops()) {
+                (false, _) => "normal priority".to_owned(),
+                (true, None) => "real-time priority".to_owned(),
+                (true, Some(stops)) => format!("real-time priority ({stops})"),
+            },
             last.runs.len(),
             last.load.window.as_secs_f64(),
         )
@@ -149,7 +184,7 @@ impl Report<'_> {
             "committed": ran.committed(),
             "committed_per_s": ran.per_s(),
             "aborted_user": 0,
-            "aborted_deadlock": ran.aborted,
+            "aborted_deadlock": ran.ended.aborted,
             "latency_us": Percentiles::json(ran.all().percentiles()),
             "log_bytes_per_txn": null,
             "group_size_mean": null,
@@ -191,8 +226,35 @@ fn mean(latencies: &Latencies) -> String {
     if latencies.count() == 0 { "none".to_owned() } else { format!("{:.0}", latencies.mean_us()) }
 }
 
+/// Whether all but the log and the locks is as the paper had it.
+fn is_as_paper(point: &Point) -> bool {
+    let shape = point.shape;
+    (shape.replicas, shape.partitions, point.data.branches) == (1, 1, 1) && point.load.level == Level::Memory
+}
+
+/// Whether level 2 has no other memory to be in than the primary's.
+fn is_on_disk_alone(point: &Point) -> bool {
+    point.load.level == Level::Standby && point.shape.replicas == 1
+}
+
+/// The transactions that no latency tells of, in words; empty if there are none.
+pub fn without_answer(ran: &Ran) -> String {
+    let EndedWithoutAnswer { aborted, unknown, late, .. } = ran.ended;
+    let told = [
+        (aborted, "transactions had no effect"),
+        (unknown, "have an unknown outcome"),
+        (late, "were due and have not ended in the window, and 10 ms after they were due"),
+    ];
+    let told = told.into_iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Where the time of the transactions over 10 ms went, in a sentence.
 pub fn explained(ran: &Ran) -> String {
+    if ran.outliers.is_empty() && ran.clients_untold > 0 {
+        return "the kernel does not tell where the time of a transaction goes: /proc/thread-self/schedstat cannot be read"
+            .to_owned();
+    }
     if ran.outliers.is_empty() {
         return "clients told of no transaction over 10 ms".to_owned();
     }
@@ -226,6 +288,10 @@ fn point_json(point: &Point, base: &Point) -> Json {
     let parts = ran.long_parts().map(|(what, count)| (what.to_owned(), Json::from(count)));
     json!({
         "nodes": point.shape.nodes,
+        "replicas": point.shape.replicas,
+        "namespaces": point.has_networks,
+        "real_time": point.is_real_time,
+        "remote_pct": ran.remote_pct(),
         "runs_per_s": point.runs.iter().map(Ran::per_s).collect::<Vec<_>>(),
         "offered_per_s": point.offered_per_s,
         "committed_per_s": ran.per_s(),
@@ -246,8 +312,9 @@ fn point_json(point: &Point, base: &Point) -> Json {
         "jobs_per_txn": ran.per_txn(|counts| counts.jobs),
         "waits_per_txn": ran.per_txn(|counts| counts.waits),
         "calls_again_per_txn": ran.per_txn(|counts| counts.calls_again),
-        "aborted": ran.aborted,
-        "unknown": ran.unknown,
+        "aborted": ran.ended.aborted,
+        "unknown": ran.ended.unknown,
+        "late": ran.ended.late,
         "outliers": serde_json::Map::from_iter(causes),
         "parts_over_10_ms": serde_json::Map::from_iter(parts),
         "of_nodes": ran.nodes.iter().map(cpu).collect::<Vec<_>>(),

@@ -251,6 +251,11 @@ impl Spec {
             if self.shape.all_partitions() != 1 {
                 return Err("--alone: a database without a cluster is one of one node and one partition; give --nodes 1".to_owned());
             }
+            if self.network != Network::default() || self.priority != Priority::Normal {
+                return Err("--alone: a database without a cluster has no network and no nodes; leave out --nagle, --link-mbit, \
+                            --link-delay-us, --no-namespaces and --real-time"
+                    .to_owned());
+            }
             if load.level == Level::Standby || load.pace.is_some() {
                 return Err("--alone: a database without a cluster has no standbys, and no --rate: give --durability memory or disk".to_owned());
             }
@@ -263,6 +268,9 @@ impl Spec {
                 "--as-paper: the paper ran no transactions of a service control point; it applies to TPC-B"
                     .to_owned(),
             );
+        }
+        if self.data.protocol == Protocol::AsPaper && (replicas > 1 || load.level == Level::Standby) {
+            return Err("--as-paper: the paper had no standbys; leave out --replicas, and give --durability memory or disk".to_owned());
         }
         let share = self.memory_bytes / u64::from(self.shape.all_partitions() * replicas);
         if share < MEMORY_LEAST {
@@ -325,6 +333,14 @@ mod tests {
             ..spec.clone()
         };
         assert_eq!(one.check(&load), Ok(()));
+        let nagle = Network { nagle: true, ..Network::default() };
+        refused(Spec { network: nagle, ..one.clone() }, load, "--nagle");
+        refused(Spec { priority: Priority::RealTime, ..one.clone() }, load, "--real-time");
+        let tpcb = Data { workload: WorkloadName::Tpcb, protocol: Protocol::AsPaper, ..data };
+        refused(Spec { data: tpcb, ..spec.clone() }, load, "--as-paper: the paper had no standbys");
+        let without = Spec { data: tpcb, shape: Shape { replicas: 1, ..shape }, ..spec.clone() };
+        assert_eq!(without.check(&load), Ok(()));
+        refused(without, Load { level: Level::Standby, ..load }, "--as-paper: the paper had no standbys");
         refused(one, Load { level: Level::Standby, ..load }, "no standbys");
         refused(
             Spec { data: Data { protocol: Protocol::AsPaper, ..data }, ..spec.clone() },

@@ -3,15 +3,18 @@
 //!
 //! A connection begins with a [`Hello`], which says what it is for: orders, or a request to the control store.
 
+use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rialto_measure::histogram::LatencyParts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
+use crate::node::{Ended, LONG};
 use crate::spec::{Data, Load, Shape};
 use crate::workload::{Audit, Told};
 
@@ -46,6 +49,8 @@ pub enum Order {
     Start(Box<NodeSpec>),
     /// Have each partition led at its home, and say whether all is so.
     Settle,
+    /// Tell how the partitions that have their home here stand.
+    Stands,
     /// Fill the tables of the partitions that have their home here.
     Load,
     /// Run the clients.
@@ -62,10 +67,30 @@ pub enum Answer {
     Done,
     /// Whether its partitions are led here, with all replicas in sync; else what is missing.
     Settled(Result<(), String>),
+    Stands(Vec<Stand>),
     Ran(Box<NodeRan>),
     Audited(Audit),
     /// It cannot go on, in words.
     Failed(String),
+}
+
+/// How a partition stands at its home. While it stays the same, the partition was led there without a change, by as many replicas
+/// in sync.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    pub partition: u32,
+    pub serves: bool,
+    /// That of its configuration; 0 without one. Each change of the replicas in sync, too, has another configuration.
+    pub epoch: u64,
+    /// The nodes whose replicas are in sync.
+    pub in_sync: Vec<u32>,
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leads = if self.serves { "" } else { ", not led here" };
+        write!(f, "epoch {} with replicas in sync on the nodes {:?}{leads}", self.epoch, self.in_sync)
+    }
 }
 
 /// What a node has counted in a run.
@@ -78,9 +103,49 @@ pub struct NodeRan {
     pub counts: Counts,
     /// In the whole run.
     pub told: Told,
-    /// Calls that had no effect, although they were tried for long.
-    pub aborted: u64,
+    /// In the window.
+    pub ended: EndedWithoutAnswer,
+    /// Clients of which the kernel does not tell where their time goes.
+    pub clients_untold: u64,
     pub outliers: Vec<Outlier>,
+}
+
+/// Transactions that no latency tells of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedWithoutAnswer {
+    /// Without an effect, although they were tried for long; without a commit protocol also those that ended half way.
+    pub aborted: u64,
+    /// Those of which no client knows.
+    pub unknown: u64,
+    /// Those of both that took more than 10 ms.
+    pub long: u64,
+    /// Of an open loop: those that were due, and have not ended before they were 10 ms late.
+    pub late: u64,
+}
+
+impl EndedWithoutAnswer {
+    /// Counts one, unless it was answered.
+    pub fn count(&mut self, ended: &Ended, took: Duration) {
+        match ended {
+            Ended::Answered => return,
+            Ended::Aborted | Ended::Half => self.aborted += 1,
+            Ended::Unknown => self.unknown += 1,
+        }
+        self.long += u64::from(took > LONG);
+    }
+
+    /// Adds those of others.
+    pub fn add(&mut self, other: &EndedWithoutAnswer) {
+        self.aborted += other.aborted;
+        self.unknown += other.unknown;
+        self.long += other.long;
+        self.late += other.late;
+    }
+
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.aborted + self.unknown + self.late
+    }
 }
 
 /// What a node's process has done in the window.
@@ -121,6 +186,8 @@ pub struct Counts {
 pub struct Outlier {
     pub is_remote: bool,
     pub took_us: u64,
+    /// Of that, before it began: of an open loop, the client was still at earlier ones.
+    pub late_us: u64,
     /// Of that, the client's thread was on a core.
     pub on_core_us: u64,
     /// Of that, it was ready to run, and other threads had the cores.

@@ -111,6 +111,7 @@ fn standbys_have_what_is_answered_and_the_result_says_what_was_run() {
         (&"smallbase".into(), &30.into(), &4.into())
     );
     let found = &json["points"][0];
+    assert_eq!((&found["replicas"], &found["aborted"]), (&2.into(), &0.into()), "{found}");
     for above_zero in ["committed_per_s", "cpu_us_per_txn", "messages_sent_per_txn", "wakes_per_txn"] {
         assert!(found[above_zero].as_f64().unwrap() > 0.0, "{above_zero} in {json}");
     }
@@ -163,7 +164,7 @@ fn an_open_loop_offers_what_is_asked_for() {
         assert!((ran.committed() as f64) <= due, "{} of {due} that were due", ran.committed());
     }
     let (half, _) = paced(Pace::PercentOfPeak(50.0));
-    assert!(half.offered_per_s.unwrap() >= 1.0);
+    assert!(half.offered_per_s.unwrap() > 0.0);
 }
 
 #[test]

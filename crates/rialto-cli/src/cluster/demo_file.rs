@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use rialto_cluster::node::PROMISE_MS_USUAL;
 use rialto_cluster::protocol::replication::Unprotected;
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +28,17 @@ pub struct DemoFile {
     /// A demo that was made before there was a choice has the first one.
     #[serde(default)]
     pub unprotected: Unprotected,
-    /// How long a promise holds, in milliseconds, if it is not the usual one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise_ms: Option<u32>,
+    /// How long a promise holds, in milliseconds. A demo that was made before there was a choice has the usual length.
+    #[serde(default = "usual_promise")]
+    pub promise_ms: u32,
     /// The demo's own etcd: the ports for its clients and its peers.
     pub etcd: [u16; 2],
     /// The nodes: the ports for other nodes and for clients.
     pub nodes: Vec<[u16; 2]>,
+}
+
+fn usual_promise() -> u32 {
+    PROMISE_MS_USUAL
 }
 
 /// What the command line chooses.
@@ -116,7 +121,7 @@ impl Choices {
             return Some("another --unprotected".to_owned());
         }
         if !self.promise.is_left_out() && self.promise.chosen() != found.promise_ms {
-            return Some("another --promise-ms".to_owned());
+            return Some(format!("--promise-ms {}", found.promise_ms));
         }
         let is_other = self.links.is_some_and(|chosen| chosen != found.links);
         is_other.then(|| "other --links".to_owned())

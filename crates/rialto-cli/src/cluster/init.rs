@@ -7,9 +7,9 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use rialto_cluster::control::ControlStore;
 use rialto_cluster::node::{
-    ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, PROMISE_MS, Standing, init_restored,
+    ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, PROMISE_MS, PROMISE_MS_USUAL, Standing, init_restored,
 };
-use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
+use rialto_cluster::protocol::replication::Unprotected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::authority::Authority;
@@ -72,10 +72,9 @@ fn promise_range() -> std::ops::RangeInclusive<i64> {
 }
 
 impl PromiseArgs {
-    /// The choice; none if it is the default.
-    pub fn chosen(self) -> Option<u32> {
-        let usual = ReplicationOptions::default().promise.as_millis();
-        self.promise_ms.filter(|ms| u128::from(*ms) != usual)
+    /// The choice, or the default.
+    pub fn chosen(self) -> u32 {
+        self.promise_ms.unwrap_or(PROMISE_MS_USUAL)
     }
 
     /// Whether it was left out.
@@ -144,8 +143,8 @@ pub struct Plan {
     pub replicas: u32,
     pub links: Links,
     pub unprotected: Unprotected,
-    /// How long a promise holds, in milliseconds, if it is not the usual one.
-    pub promise_ms: Option<u32>,
+    /// How long a promise holds, in milliseconds.
+    pub promise_ms: u32,
     /// The backup whose partitions the cluster is to have, if it is not to be empty.
     pub restored: Option<Manifest>,
 }
@@ -377,7 +376,7 @@ mod tests {
             replicas: 2,
             links,
             unprotected: Unprotected::WhenOnDisk,
-            promise_ms: None,
+            promise_ms: PROMISE_MS_USUAL,
             restored: None,
         }
     }
@@ -430,8 +429,9 @@ mod tests {
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
         let other = Plan { unprotected: Unprotected::Refused, ..self::plan(&directory.0, Links::Tls) };
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
-        let other = Plan { promise_ms: Some(500), ..self::plan(&directory.0, Links::Tls) };
-        assert_eq!(make(&other, &store).unwrap_err().code, 3);
+        let other = Plan { promise_ms: 500, ..self::plan(&directory.0, Links::Tls) };
+        let refused = make(&other, &store).unwrap_err();
+        assert!(refused.code == 3 && refused.text.contains("promises of 2000 ms"), "{}", refused.text);
         let mut other = self::plan(&directory.0, Links::Tls);
         other.nodes[1].sql = "127.0.0.1:9999".to_owned();
         assert_eq!(make(&other, &store).unwrap_err().code, 3);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, Joined, NodeFacts, has_replicas};
+use rialto_cluster::node::{ClusterFacts, Joined, NodeFacts, PROMISE_MS_USUAL, has_replicas};
 use rialto_cluster::protocol::replication::Unprotected;
 
 use super::authority::Authority;
@@ -53,7 +53,7 @@ impl JoinArgs {
             replicas: 0,
             links,
             unprotected: Unprotected::default(),
-            promise_ms: None,
+            promise_ms: PROMISE_MS_USUAL,
             restored: None,
         };
         if !self.control.is_empty() {
@@ -163,7 +163,7 @@ mod tests {
             replicas: 2,
             links: Links::Tls,
             unprotected: Unprotected::default(),
-            promise_ms: None,
+            promise_ms: PROMISE_MS_USUAL,
             restored: None,
         }
     }

@@ -136,7 +136,7 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
 #[cfg(test)]
 mod tests {
     use rialto_cluster::control::MemoryStore;
-    use rialto_cluster::node::PartitionBackup;
+    use rialto_cluster::node::{PROMISE_MS_USUAL, PartitionBackup};
 
     use super::*;
 
@@ -155,7 +155,7 @@ mod tests {
             replicas: 1,
             links: Links::PlainOnLoopback,
             unprotected: Level2::OnDisk.into(),
-            promise_ms: None,
+            promise_ms: PROMISE_MS_USUAL,
             restored: None,
         };
         let of = PartitionBackup {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::bank::Bank;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, promise};
 use crate::common::{Directory, text};
 
 fn copy(from: &Path, to: &Path) {
@@ -54,8 +54,15 @@ fn wrong_files_and_a_second_node_of_a_name_are_refused_by_name() {
         assert!(code != Some(0) && said.contains(why), "{why}: {said}");
     }
     // Another cluster is not made over this one.
-    let again = cluster.command(&["status"]);
-    assert!(again.status.success(), "{}", text(&again));
+    for (partitions, options, why) in [
+        ("4", &["--promise-ms", &*promise().as_millis().to_string()][..], "a cluster of 3 partitions"),
+        ("3", &["--promise-ms", "59000"], "promises of"),
+        ("3", &["--promise-ms", "59000", "--unprotected", "refused"], "promises of"),
+    ] {
+        let again = cluster.init(env!("CARGO_BIN_EXE_rialto"), partitions, options);
+        assert_eq!(again.status.code(), Some(3), "{}", text(&again));
+        assert!(text(&again).contains(why), "{why}: {}", text(&again));
+    }
     cluster.start_node(2);
     let found = bank.judge("mistakes of operators");
     assert!(found.committed > 0, "{found:?}");

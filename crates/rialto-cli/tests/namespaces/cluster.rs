@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-use crate::common::{Directory, json, run, succeeds, text};
+use crate::common::{Directory, json, succeeds, text};
 use crate::network::Network;
 use crate::tunnel::Tunnel;
 
 /// How long a test waits for what has to come about. It is never asserted that something takes less.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The machines of nodes.
 pub const NODES: [&str; 3] = ["a", "b", "c"];
 /// The machines of members of etcd.
@@ -53,6 +53,11 @@ impl Cluster {
     /// Makes one, and starts it; none, which is said, where that is not possible. `prepare` is given the directory in which
     /// the nodes' directories will be.
     pub fn start(name: &str, prepare: impl FnOnce(&Directory)) -> Option<Cluster> {
+        Cluster::start_by(name, None, prepare)
+    }
+
+    /// The same, made and run by another program than the one that is tested, with the promises that it has unless told otherwise.
+    pub fn start_by(name: &str, other: Option<&str>, prepare: impl FnOnce(&Directory)) -> Option<Cluster> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if Command::new("etcd").arg("--version").output().is_err() {
             return skipped("etcd is not installed (Debian: etcd-server)");
@@ -70,36 +75,47 @@ impl Cluster {
         let (nodes, members) = (NODES.map(process).into(), MEMBERS.map(process).into());
         let mut cluster = Cluster { nodes, members, tunnels, network, directory, _one: one };
         (0..MEMBERS.len()).for_each(|member| cluster.start_member(member));
-        cluster.init();
-        (0..NODES.len()).for_each(|node| cluster.start_node(node));
+        cluster.make(other);
+        for node in 0..NODES.len() {
+            match other {
+                None => cluster.start_node(node),
+                Some(program) => cluster.start_node_by(node, program),
+            }
+        }
         cluster.wait_until_whole();
         Some(cluster)
     }
 
-    fn init(&self) {
+    /// Makes the cluster.
+    fn make(&self, other: Option<&str>) {
         let promise = promise().as_millis().to_string();
-        let control = MEMBERS.map(|member| format!("http://{}:2379", self.network.address(member)));
-        let mut arguments: Vec<String> =
-            ["cluster", "init", "--partitions", "3", "--replicas", "2", "--promise-ms", &promise]
-                .map(str::to_owned)
-                .into();
-        arguments.extend(["--control".to_owned(), control.join(",")]);
-        arguments.extend(["--data".to_owned(), self.directory.name().to_owned()]);
-        for (node, sql) in NODES.iter().zip(self.sql()) {
-            let address = self.network.address(node);
-            arguments.extend(["--node".to_owned(), format!("{node}={address}:7000,sql={sql}")]);
-        }
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (program, options) = match other {
+            None => (env!("CARGO_BIN_EXE_rialto"), &["--promise-ms", &*promise][..]),
+            Some(program) => (program, &[][..]),
+        };
         let began = Instant::now();
         // etcd's members find each other first.
         loop {
-            let made = run(&arguments);
+            let made = self.init(program, "3", options);
             if made.status.success() {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "{}", text(&made));
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// `rialto cluster init` with so many partitions, and other options.
+    pub fn init(&self, program: &str, partitions: &str, options: &[&str]) -> Output {
+        let control = MEMBERS.map(|member| format!("http://{}:2379", self.network.address(member)));
+        let mut command = self.network.operator(program);
+        command.args(["cluster", "init", "--replicas", "2", "--partitions", partitions]).args(options);
+        command.args(["--control", &control.join(","), "--data", self.directory.name()]);
+        for (node, sql) in NODES.iter().zip(self.sql()) {
+            let address = self.network.address(node);
+            command.args(["--node", &format!("{node}={address}:7000,sql={sql}")]);
+        }
+        command.output().expect("the program starts")
     }
 
     /// Where clients reach the nodes.
@@ -205,8 +221,9 @@ impl Cluster {
 
     /// A command of a cluster, with the directory that has those of the nodes.
     pub fn command(&self, arguments: &[&str]) -> Output {
-        let line = ["cluster"].into_iter().chain(arguments.iter().copied());
-        run(&line.chain(["--data", self.directory.name()]).collect::<Vec<_>>())
+        let mut command = self.network.operator(env!("CARGO_BIN_EXE_rialto"));
+        command.arg("cluster").args(arguments).args(["--data", self.directory.name()]);
+        command.output().expect("the program starts")
     }
 
     /// What `rialto cluster status` says.
@@ -259,6 +276,32 @@ impl Cluster {
                 decided += 1;
             }
         }
+    }
+
+    /// Has a partition be led by another node than this one. A failover that comes by itself meanwhile does no harm: what leads is
+    /// looked at again each time.
+    pub fn lead_elsewhere(&self, partition: usize, node: usize) {
+        let began = Instant::now();
+        loop {
+            let status = self.wait_until_whole();
+            let of = &partitions(&status)[partition];
+            if of["primary"] != NODES[node] {
+                return;
+            }
+            let mut members = of["in_sync"].as_array().expect("a list").iter().filter_map(Json::as_str);
+            let (number, to) = (partition.to_string(), members.find(|name| *name != NODES[node]));
+            let to = to.expect("a standby");
+            let moved = self.command(&["switchover", "--partition", &number, "--to", to]);
+            assert!(moved.status.success() || began.elapsed() < PATIENCE, "{}", text(&moved));
+        }
+    }
+
+    /// The epochs of all partitions, as their nodes have them.
+    pub fn epochs(&self) -> Vec<Json> {
+        let known = self.wait("all epochs are known", |status| {
+            partitions(status).iter().all(|partition| partition["epoch"].is_u64())
+        });
+        partitions(&known).iter().map(|partition| partition["epoch"].clone()).collect()
     }
 
     /// The node that leads a partition.

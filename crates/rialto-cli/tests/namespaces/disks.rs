@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, NODES, partitions};
+use crate::cluster::{Cluster, NODES, partitions, serves};
+use crate::lists::Lists;
 use crate::loop_mount::{Kind, LoopMount};
 
 /// The node `c` is on a file system of its own, which fills up while it has a standby; then there is room again.
@@ -28,19 +29,28 @@ fn a_standby_whose_disk_is_full_holds_up_nothing_and_comes_back() {
     };
     // Another node leads all that it has.
     let c = 2;
-    let status = cluster.wait_until_whole();
-    for (number, partition) in partitions(&status).iter().enumerate() {
-        let members = partition["in_sync"].as_array().expect("a list");
-        if partition["primary"] == NODES[c] {
-            let other = members.iter().find_map(|name| name.as_str().filter(|name| *name != NODES[c]));
-            let (number, other) = (number.to_string(), other.expect("another one"));
-            let moved = cluster.command(&["switchover", "--partition", &number, "--to", other]);
-            assert!(moved.status.success(), "{}", crate::common::text(&moved));
+    let leaves_c = |cluster: &Cluster| {
+        let status = cluster.status();
+        for (number, partition) in partitions(&status).iter().enumerate() {
+            if partition["primary"] == NODES[c] {
+                cluster.lead_elsewhere(number, c);
+            }
         }
-    }
-    cluster.wait_until_whole();
+    };
+    leaves_c(&cluster);
+    let lists = Lists::begin(cluster.sql());
     let bank = Bank::begin(&cluster, "disk", 6.0);
     disk.leave_room(0);
+    assert!(disk.free() < 1 << 20, "{} bytes are free on the disk that is to be full", disk.free());
+    // It is dropped wherever it is a standby: nothing waits for it.
+    cluster.wait("the node whose disk is full is dropped", |status| {
+        let has_c = |partition: &serde_json::Value| {
+            partition["in_sync"].as_array().is_some_and(|all| all.iter().any(|name| name == NODES[c]))
+        };
+        serves(status) && !partitions(status).iter().any(has_c)
+    });
+    let before = lists.committed();
+    cluster.wait("transactions commit while the disk is full", |_| lists.committed() > before);
     let found = bank.judge("a full disk");
     assert!(found.committed > 0, "{found:?}");
     println!("{found:?}, {} bytes are free", disk.free());
@@ -48,6 +58,7 @@ fn a_standby_whose_disk_is_full_holds_up_nothing_and_comes_back() {
     cluster.wait_until_whole();
     let found = Bank::begin(&cluster, "disk", 1.0).judge("with room again");
     assert!(found.committed > 0, "{found:?}");
+    lists.judge();
     cluster.kill_node(c);
     std::thread::sleep(Duration::from_millis(10));
     drop(cluster);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 
 use crate::bank::Bank;
-use crate::cluster::{Cluster, MEMBERS, NODES, partitions, promise};
+use crate::cluster::{Cluster, MEMBERS, NODES, promise};
 use crate::lists::Lists;
 
 /// For how long a fault lasts: longer than a promise, and than it takes to take over.
@@ -18,6 +18,12 @@ fn held() -> Duration {
 /// For how long money is transferred around a fault, in seconds.
 fn load_s() -> f64 {
     1.0 + 3.5 * promise().as_secs_f64()
+}
+
+/// Waits until lists were appended to from now on: the fault holds them up no longer than its first moment.
+fn goes_on(cluster: &Cluster, lists: &Lists, fault: &str) {
+    let before = lists.committed();
+    cluster.wait(&format!("transactions commit while {fault}"), |_| lists.committed() > before);
 }
 
 /// A fault of a node, or of the members of etcd.
@@ -63,7 +69,7 @@ const FAULTS: [Fault; 11] = [
 
 impl Fault {
     /// What becomes of the node, and of some others.
-    fn lasts(self, cluster: &mut Cluster, node: usize) {
+    fn lasts(self, cluster: &mut Cluster, lists: &Lists, node: usize) {
         let name = NODES[node];
         let other_nodes: Vec<&str> = NODES.into_iter().filter(|other| *other != name).collect();
         let all_others: Vec<&str> = other_nodes.iter().copied().chain(MEMBERS).collect();
@@ -102,6 +108,7 @@ impl Fault {
             Fault::Slow => {
                 cluster.network.slow(name);
                 sleep(held());
+                goes_on(cluster, lists, "a node is slow");
                 cluster.network.fast(name);
             }
             Fault::MemberAndNodeKilled => {
@@ -112,15 +119,14 @@ impl Fault {
                 cluster.start_member(0);
             }
             Fault::StoreAway => {
-                let epochs = |cluster: &Cluster| -> Vec<_> {
-                    let status = cluster.status();
-                    partitions(&status).iter().map(|partition| partition["epoch"].clone()).collect()
-                };
-                let before = epochs(cluster);
                 (0..2).for_each(|member| cluster.kill_member(member));
+                // What was on its way to etcd has come, or comes no more.
+                sleep(promise());
+                let before = cluster.epochs();
                 sleep(held());
+                goes_on(cluster, lists, "etcd is away");
+                assert_eq!(before, cluster.epochs(), "nothing changes while etcd is away");
                 (0..2).for_each(|member| cluster.start_member(member));
-                println!("epochs before etcd was away and after: {before:?}, {:?}", epochs(cluster));
             }
             Fault::StoreAwayAndNodeKilled => {
                 (0..2).for_each(|member| cluster.kill_member(member));
@@ -167,7 +173,7 @@ fn nothing_that_was_answered_is_lost_whatever_fails() {
             sleep(Duration::from_millis(300 + random.below(500)));
             // It leads at least one partition.
             let node = cluster.primary(random.below(3) as usize);
-            fault.lasts(&mut cluster, node);
+            fault.lasts(&mut cluster, &lists, node);
             let about = format!("{fault:?} of {}, level {level}, RIALTO_SEED={seed}", NODES[node]);
             let found = bank.judge(&about);
             cluster.wait_until_whole();

@@ -3,7 +3,7 @@
 //! fill up, and etcd is away or slow, while `rialto bench cluster` transfers money and other clients append to lists.
 //!
 //! [`network`] makes the machines, [`cluster`] what runs on them, [`tunnel`] leads clients to nodes. [`bank`] and
-//! [`lists`] are the clients, and judge at the end; [`history`] is the kernel's checker, which judges the lists.
+//! [`lists`] are the clients, and judge at the end; [`probes`] measure for how long a row could not be written; [`history`] is the kernel's checker, which judges the lists.
 //!
 //! Bad days, and the tests that have them (*simulation*: `rialto-cluster`, tests `replication` and the library's
 //! `protocol::transactions::tests`):
@@ -20,13 +20,14 @@
 //! | the network is cut, or one way | [`faults`] (`Cut`, `Deaf`, `Mute`, `Slow`); simulation |
 //! | clocks that run at other speeds, suspension | simulation |
 //! | a wrong cluster file, two nodes of one name | [`bad_days`]; `claim` of the node |
-//! | a node of an older build | [`upgrade`]; `net` `refusals` |
+//! | a node of an older build | by hand, with `RIALTO_OLD_PROGRAM`: [`upgrade`]; `net` `refusals` |
 //! | a client that retries | `node` `calls`; simulation of transactions |
 //! | a coordinator that dies at each step of a commit | simulation of transactions |
 //! | a prepared branch that is not decided | [`decided`]; `node` `undecided` |
 //!
 //! These tests need the right to make network namespaces (root has it), `ip` and `tc` (Debian: iproute2), `nft` (nftables)
-//! and `etcd` (etcd-server). Where something is missing they say so and are skipped; with `CI=true` that is a failure.
+//! and `etcd` (etcd-server). Where a right or a program is missing they say so and are skipped; with `CI=true` that is a failure.
+//! CI runs [`failovers`] `failovers_under_load` alone; the others run by hand (CONTRIBUTING.md).
 
 mod bad_days;
 mod bank;
@@ -47,6 +48,7 @@ mod lists;
 mod loop_mount;
 mod network;
 mod power;
+mod probes;
 mod restored;
 mod tunnel;
 mod upgrade;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use super::backup::Manifest;
 use super::replica::{CONFIGURATIONS, configuration_key, read_configurations};
 use crate::control::{ControlError, ControlStore, Swapped, Versioned};
 use crate::net::Member as LinkMember;
-use crate::protocol::replication::{Configuration, Member, StoreIdentity, Unprotected};
+use crate::protocol::replication::{Configuration, Member, ReplicationOptions, StoreIdentity, Unprotected};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// The key of [`ClusterFacts`].
@@ -23,6 +24,9 @@ const NODES: &str = "nodes/";
 const TRIES: usize = 10;
 /// The lengths of a promise that may be chosen, in milliseconds. A shorter one would run out between two heartbeats.
 pub const PROMISE_MS: RangeInclusive<u32> = 100..=60_000;
+/// How long a promise holds, in milliseconds, unless another length is chosen; and in clusters that were made before there was a
+/// choice. It belongs to the format of [`ClusterFacts`]: all builds count with the same length.
+pub const PROMISE_MS_USUAL: u32 = 2_000;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u32 = 4096;
 
@@ -40,9 +44,14 @@ pub struct ClusterFacts {
     /// there was a choice have the first one.
     #[serde(default)]
     pub unprotected: Unprotected,
-    /// How long a promise holds, in milliseconds, if it was chosen: [`PROMISE_MS`]. Else it is that of the nodes' options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise_ms: Option<u32>,
+    /// How long a promise holds, in milliseconds: [`PROMISE_MS`]. A primary counts on the promises of other nodes, so that all
+    /// nodes have this length, whatever their options say.
+    #[serde(default = "usual_promise")]
+    pub promise_ms: u32,
+}
+
+fn usual_promise() -> u32 {
+    PROMISE_MS_USUAL
 }
 
 /// What the cluster does with a node.
@@ -132,14 +141,11 @@ impl fmt::Display for FactsError {
                     Unprotected::WhenOnDisk => "",
                     Unprotected::Refused => ", which refuses commits at level 2 in unprotected ones,",
                 };
-                let promise = facts.promise_ms.map(|ms| format!(" and promises of {ms} ms"));
                 write!(
                     f,
-                    "the control store has a cluster of {} partitions with {} replicas each{}{refuses} already; give another \
-                     prefix",
-                    facts.partitions,
-                    facts.replicas,
-                    promise.unwrap_or_default()
+                    "the control store has a cluster of {} partitions with {} replicas each and promises of {} ms{refuses} \
+                     already; give the same numbers, or another prefix",
+                    facts.partitions, facts.replicas, facts.promise_ms
                 )
             }
             FactsError::LeftOver { key } => write!(
@@ -167,9 +173,18 @@ impl ClusterFacts {
         u128::from_str_radix(&self.id, 16).ok()
     }
 
-    /// Whether the chosen promise, if there is one, is one of [`PROMISE_MS`].
+    /// Whether the promise is one of [`PROMISE_MS`].
     fn has_a_promise(&self) -> bool {
-        self.promise_ms.is_none_or(|ms| PROMISE_MS.contains(&ms))
+        PROMISE_MS.contains(&self.promise_ms)
+    }
+
+    /// A node's options with what the cluster has: the length of promises, never the node's own one, and what becomes of commits
+    /// in unprotected partitions. If the length is another one, the times that have to fit into it change, too.
+    pub fn replication(&self, options: ReplicationOptions) -> ReplicationOptions {
+        let promise = Duration::from_millis(u64::from(self.promise_ms));
+        let is_own = options.promise == promise || fault_injection::is_on("own-length-of-promises");
+        let options = if is_own { options } else { options.with_promise(promise) };
+        ReplicationOptions { unprotected: self.unprotected, ..options }
     }
 
     /// All partitions.
@@ -453,7 +468,7 @@ fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
             "a promise holds for {} to {} ms, not {}",
             PROMISE_MS.start(),
             PROMISE_MS.end(),
-            facts.promise_ms.unwrap_or_default()
+            facts.promise_ms
         ));
     }
     for (at, node) in nodes.iter().enumerate() {
@@ -540,7 +555,8 @@ mod tests {
 
     fn facts(id: u32) -> ClusterFacts {
         let unprotected = Unprotected::default();
-        ClusterFacts { id: format!("{id:032x}"), partitions: 3, replicas: 2, unprotected, promise_ms: None }
+        let promise_ms = PROMISE_MS_USUAL;
+        ClusterFacts { id: format!("{id:032x}"), partitions: 3, replicas: 2, unprotected, promise_ms }
     }
 
     fn manifest() -> Manifest {
@@ -582,6 +598,33 @@ mod tests {
         assert_eq!(ClusterFacts::read(&own), Ok(facts(2)));
         let again = init_restored(&own, &facts(2), &more, &manifest());
         assert_eq!(again, Err(FactsError::Another(Box::new(facts(2)))));
+    }
+
+    #[test]
+    fn the_length_of_promises_is_always_written_and_one_without_it_has_the_usual_one() {
+        let store = MemoryStore::new();
+        init(&store, &facts(1), &nodes(&["a", "b"])).unwrap();
+        let written = store.get(CLUSTER_KEY).unwrap().value.unwrap().value;
+        assert!(String::from_utf8_lossy(&written).contains("\"promise_ms\":2000"), "{written:?}");
+        let old = MemoryStore::new();
+        let text = format!("{{\"id\":\"{:032x}\",\"partitions\":3,\"replicas\":2}}", 1);
+        make(&old, CLUSTER_KEY, text.as_bytes()).unwrap();
+        assert_eq!(ClusterFacts::read(&old), Ok(facts(1)));
+        let other = ClusterFacts { promise_ms: 500, ..facts(1) };
+        let refused = init(&old, &other, &nodes(&["a", "b"])).unwrap_err().to_string();
+        assert!(refused.contains("promises of 2000 ms"), "{refused}");
+    }
+
+    #[test]
+    fn all_nodes_count_with_the_promise_of_the_cluster_whatever_their_options_say() {
+        let shorter = ReplicationOptions::default().with_promise(Duration::from_millis(200));
+        for (own, ms) in [(shorter, PROMISE_MS_USUAL), (ReplicationOptions::default(), 500)] {
+            let counted = ClusterFacts { promise_ms: ms, ..facts(1) }.replication(own);
+            assert_eq!(counted.promise, Duration::from_millis(u64::from(ms)));
+            assert!(counted.silent_after < counted.counted_promise(), "{counted:?}");
+        }
+        let meant = ReplicationOptions { lag_max: Duration::from_secs(9), ..ReplicationOptions::default() };
+        assert_eq!(facts(1).replication(meant), meant);
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub use claim::has_replicas;
 pub use clock::NodeClock;
 pub use compare::{ComparisonReport, ComparisonStatus, Difference, LastComparison, PartitionComparison};
 pub use facts::{
-    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, PROMISE_MS, Standing, check_restored,
-    first_primary, init, init_restored,
+    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, PROMISE_MS, PROMISE_MS_USUAL, Standing,
+    check_restored, first_primary, init, init_restored,
 };
 pub use members::{
     FailedMove, Move, Moves, NoRoom, Placement, Purpose, Round, RoundError, balance_round, drain_round,

@@ -52,6 +52,7 @@ pub struct NodeOptions {
     pub database: Options,
     /// The times and bounds of replication. What becomes of level 2 in unprotected partitions is one for the cluster:
     /// [`ClusterFacts::unprotected`] takes the place of what is here.
+    /// But for what the cluster has: see [`ClusterFacts::replication`].
     pub replication: ReplicationOptions,
     /// After so long without its node, a replica of a partition that this node leads is made again on another node. None:
     /// never.
@@ -198,10 +199,7 @@ impl Node {
     /// See [`NodeError`].
     pub fn open(mut options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
         let facts = ClusterFacts::read(&*store)?;
-        if let Some(ms) = facts.promise_ms {
-            options.replication = options.replication.with_promise(Duration::from_millis(u64::from(ms)));
-        }
-        options.replication.unprotected = facts.unprotected;
+        options.replication = facts.replication(options.replication);
         let nodes = NodeFacts::all(&*store)?;
         let Some(me) = nodes.iter().find(|node| node.name == options.name) else {
             let nodes = nodes.into_iter().map(|node| node.name).collect();

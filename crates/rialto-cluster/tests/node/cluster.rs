@@ -130,8 +130,9 @@ impl Cluster {
                 directory: None,
             })
             .collect();
+        let promise_ms = replication.promise.as_millis() as u32;
         let cluster =
-            ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected, promise_ms: None };
+            ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected, promise_ms };
         let directory = Directory::new(name);
         match backup {
             None => init(&store, &cluster, &facts).unwrap(),

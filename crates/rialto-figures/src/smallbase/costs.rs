@@ -47,7 +47,7 @@ pub fn operations(lab: &Lab) -> Result<Figure, FigureError> {
     let text = format!(
         "Section 5.2. A semaphore is a lock with a condition variable; a message of 150 bytes goes from thread to thread by the loopback network, \
          half of the time there and back. Transactions are those of two nodes with one client each, as the paper ran them; its remote \
-         ones took \"about 1.6 msec\" without Nagle's algorithm. Of messages and semaphores the median of times of 64 operations. {}\n\n{}",
+         ones took \"about 1.6 msec\", with both parts at the same time, and without Nagle's algorithm. Of messages and semaphores the median of times of 64 operations. {}\n\n{}",
         common(lab, std::slice::from_ref(&point)),
         markdown(&table)
     );

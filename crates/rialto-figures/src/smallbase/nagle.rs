@@ -30,7 +30,7 @@ pub fn with_and_without(lab: &Lab) -> Result<Figure, FigureError> {
         "paper: remote ms",
     ])];
     let (mut bars, mut all) = (Vec::new(), Vec::new());
-    for nodes in sizes(lab, &[2, 8]) {
+    for nodes in sizes(lab, &Setting::of_paper("sizes"), &[2, 8]) {
         for clients in [1, 4] {
             for (nagle, rate, mean, remote) in PAPER {
                 let name = if nagle { "on" } else { "off" };

@@ -8,6 +8,8 @@ use rialto_measure::spread::Spread;
 use rialto_measure::text::say;
 use rialto_smallbase::outcome::{Point, Ran};
 use rialto_smallbase::parent::measure;
+use rialto_smallbase::priority;
+use rialto_smallbase::report::without_answer;
 use rialto_smallbase::spec::{Level, Load, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName};
 
 use super::super::Lab;
@@ -69,9 +71,11 @@ impl Setting {
     }
 }
 
-/// The sizes of clusters, in nodes: the wanted ones, and the smallest alone where points are short.
-pub fn sizes(lab: &Lab, wanted: &[u32]) -> Vec<u32> {
-    wanted.iter().copied().filter(|nodes| *nodes <= 2 || !lab.is_small()).collect()
+/// The sizes of clusters, in nodes: the wanted ones, and the smallest alone where points are short. One node has no standby, so
+/// that it has no level 2.
+pub fn sizes(lab: &Lab, setting: &Setting, wanted: &[u32]) -> Vec<u32> {
+    let least = if setting.level == Level::Standby { 2 } else { 1 };
+    wanted.iter().copied().filter(|nodes| *nodes >= least && (*nodes <= 2 || !lab.is_small())).collect()
 }
 
 /// Measures a setting on a cluster of so many nodes.
@@ -128,13 +132,18 @@ pub fn common(lab: &Lab, points: &[Point]) -> String {
         false => "one loopback network",
     };
     let priority = match points.iter().any(|point| point.is_real_time) {
-        true => "",
-        false => " This process may not choose real-time priority, so all is of normal priority.",
+        true => {
+            priority::stops().map_or_else(String::new, |stops| format!(" Of real-time priority: {stops}."))
+        }
+        false => " This process may not choose real-time priority, so all is of normal priority.".to_owned(),
     };
+    let told = points.iter().map(|point| (point.shape.nodes, without_answer(point.median())));
+    let told = told.filter(|(_, told)| !told.is_empty());
+    let told: String = told.map(|(nodes, told)| format!(" Of {nodes} nodes: {told}.")).collect();
     format!(
         "Medians of {} runs of {seconds} s (the paper: of 120 s, the mean of five); nodes are processes on one machine, with {networks}, and \
          share its processors, so that efficiency by throughput falls once they are used up; efficiency by processor time is what it \
-         would be if each node had processors of its own.{priority} On {}.",
+         would be if each node had processors of its own.{priority}{told} On {}.",
         lab.rounds,
         machine()
     )

@@ -36,7 +36,7 @@ pub fn requests(lab: &Lab) -> Result<Figure, FigureError> {
     for (colour, setting) in [level_1, level_2].iter().enumerate() {
         let measured = |nodes: u32| run(lab, setting, nodes);
         let points: Vec<Point> =
-            sizes(lab, &[1, 2, 4, 8]).into_iter().map(measured).collect::<Result<_, _>>()?;
+            sizes(lab, setting, &[1, 2, 4, 8]).into_iter().map(measured).collect::<Result<_, _>>()?;
         let base = base(&points).expect("a point").clone();
         let mut by_rate = Vec::new();
         for point in &points {

@@ -70,6 +70,7 @@ pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
             cause: std::io::Error::other::<String>(why),
         };
         let ran = clients::run(site, &load).map_err(failed)?;
+        interrupt::check()?;
         told.merge(&ran.told);
         point.runs.push(Ran::new(vec![ran]));
         let mut audit = Audit::default();

@@ -63,6 +63,12 @@ fn add_long(counts: &mut Counts, db: &Database) {
 }
 
 impl Counted {
+    /// Nothing.
+    #[cfg(test)]
+    pub fn none() -> Counted {
+        Counted(Counts::default())
+    }
+
     /// What came since an earlier look, in a window of this length.
     pub fn since(&self, earlier: &Counted, window: Duration) -> Counts {
         let (now, before) = (&self.0, &earlier.0);

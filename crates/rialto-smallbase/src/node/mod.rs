@@ -21,12 +21,12 @@ use rialto_cluster::node::{Admitted, LinkOptions, Node, NodeOptions, make_table}
 use rialto_cluster::protocol::replication::ReplicationOptions;
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
-pub(crate) use self::clients::LONG;
 use self::clients::Site;
+pub(crate) use self::clients::{Ended, LONG};
 use crate::control::RemoteStore;
 use crate::homes::Homes;
 use crate::spec::Load;
-use crate::wire::{Answer, Hello, NodeRan, NodeSpec, Order, receive, send};
+use crate::wire::{Answer, Hello, NodeRan, NodeSpec, Order, Stand, receive, send};
 use crate::workload::{self, Audit, MESSAGES, TRIES_AGAIN, Workload};
 
 /// The log of each replica, and what is gathered of it in memory, in bytes.
@@ -72,6 +72,7 @@ pub fn run(parent: &Path, number: u32, without_parent: WithoutParent) -> Result<
                 Answer::Done
             }),
             (Order::Settle, Some(running)) => Ok(Answer::Settled(running.settle())),
+            (Order::Stands, Some(running)) => Ok(Answer::Stands(running.stands())),
             (Order::Load, Some(running)) => running.load().map(|()| Answer::Done),
             (Order::Run(load), Some(running)) => running.run(&load).map(|ran| Answer::Ran(Box::new(ran))),
             (Order::Audit, Some(running)) => running.audit().map(Answer::Audited),
@@ -111,13 +112,8 @@ fn take_orders(stream: UnixStream, without_parent: WithoutParent) -> Receiver<Or
 
 /// Times that a busy machine does not use up: primaries stay where they are.
 fn calm() -> ReplicationOptions {
-    ReplicationOptions {
-        promise: Duration::from_secs(10),
-        silent_after: Duration::from_secs(5),
-        lag_max: Duration::from_secs(30),
-        opening_patience: Duration::from_secs(60),
-        ..ReplicationOptions::default()
-    }
+    // The cluster's promise sets the others.
+    ReplicationOptions { opening_patience: Duration::from_secs(60), ..ReplicationOptions::default() }
 }
 
 /// A node that is open.
@@ -205,6 +201,18 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    fn stands(&self) -> Vec<Stand> {
+        let standing = |partition: u32| {
+            let status = self.node.replica(PartitionId(partition)).map(|replica| replica.status());
+            let serves = status.as_ref().is_some_and(|status| status.serves);
+            let configuration = status.and_then(|status| status.configuration);
+            let epoch = configuration.as_ref().map_or(0, |of| of.epoch.0);
+            let in_sync = configuration.map(|of| of.in_sync.iter().map(|member| member.node.0).collect());
+            Stand { partition, serves, epoch, in_sync: in_sync.unwrap_or_default() }
+        };
+        self.own_partitions().map(standing).collect()
     }
 
     /// What a partition that is led here has.

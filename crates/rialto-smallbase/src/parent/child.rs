@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{self, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -56,7 +57,8 @@ impl Child {
                     false => Command::new(program),
                 };
                 command.args(words).arg(node.to_string()).arg(meeting.path());
-                command.stdin(Stdio::null()).stdout(Stdio::null());
+                // A ^C at a terminal is for the parent alone, which ends the nodes.
+                command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
                 let mut spawn = || command.spawn().map_err(|error| format!("{}: {error}", program.display()));
                 let spawned = match networks {
                     Some(networks) => networks.in_node(node, spawn),
@@ -127,7 +129,11 @@ impl Child {
         ended.map_or(Ok(()), |how| Err(self.gone(&how)))
     }
 
+    /// The node has ended; or the run was interrupted, and that may be why.
     fn gone(&self, why: &dyn std::fmt::Display) -> RunError {
+        if let Err(interrupted) = interrupt::check() {
+            return interrupted;
+        }
         failed("running the nodes", format!("node {}: {why}", self.node))
     }
 }

@@ -20,17 +20,19 @@ use rialto_measure::text::say;
 
 use self::child::Child;
 use self::meeting::Meeting;
-use crate::namespaces::Networks;
+use crate::namespaces::{Networks, NoNetworks};
 use crate::node::alone;
 use crate::outcome::{Point, Ran};
 use crate::priority;
 use crate::proxy::{Medium, Proxy};
 use crate::spec::{Load, Namespaces, Nodes, Pace, Priority, Spec};
-use crate::wire::{Answer, NodeRan, NodeSpec, Order};
+use crate::wire::{Answer, NodeRan, NodeSpec, Order, Stand};
 use crate::workload::{self, Audit, Told, Workload};
 
 /// For how long nodes may take until their partitions are led at home, with all replicas in sync.
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
+/// How long a promise holds: for so long that a busy machine does not use it up, and primaries stay where they are.
+const PROMISE_MS: u32 = 10_000;
 /// Where a node listens in its namespace.
 const PORT: u16 = 7000;
 
@@ -51,10 +53,10 @@ pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
     let pace = match load.pace {
         Some(Pace::PercentOfPeak(percent)) => {
             let peak = cluster.run(&Load { pace: None, ..*load })?.per_s();
+            point.problems.append(&mut cluster.changes);
             point.problems.extend(cluster.problems()?);
             say(&format!("the peak is {peak:.0} transactions a second"));
-            // Of a standstill there is no share.
-            Some(Pace::PerSecond((peak * percent / 100.0).max(1.0)))
+            Some(Pace::PerSecond(peak * percent / 100.0))
         }
         pace => pace,
     };
@@ -64,6 +66,7 @@ pub fn measure(spec: &Spec, load: &Load, runs: u32) -> Result<Point, RunError> {
     for run in 0..runs {
         let load = Load { seed: load.seed.wrapping_add(u64::from(run)), pace, ..*load };
         point.runs.push(cluster.run(&load)?);
+        point.problems.append(&mut cluster.changes);
         point.problems.extend(cluster.problems()?);
     }
     (point.told, point.audit) = (cluster.told.clone(), cluster.audit.clone());
@@ -78,6 +81,8 @@ pub struct Cluster {
     children: Vec<Child>,
     /// What clients were told in all runs.
     told: Told,
+    /// Partitions that stood otherwise after a run than before it, in words.
+    changes: Vec<String>,
     /// What was added up last.
     audit: Audit,
     is_real_time: bool,
@@ -97,15 +102,28 @@ impl Cluster {
         let is_process = matches!(spec.nodes, Nodes::Processes { .. });
         make_directory(spec)?;
         let networks = match spec.network.namespaces {
-            Namespaces::IfAllowed if is_process => Networks::make(spec.shape.nodes)
-                .inspect_err(|why| say(&format!("warning: the nodes share the loopback network: {why}")))
-                .ok(),
+            Namespaces::IfAllowed if is_process => match Networks::make(spec.shape.nodes) {
+                Ok(networks) => Some(networks),
+                Err(NoNetworks::MayNot(why)) => {
+                    say(&format!("warning: the nodes share the loopback network: {why}"));
+                    None
+                }
+                Err(NoNetworks::Failed(why)) => return Err(failed("making a network of the nodes", why)),
+            },
             _ => None,
         };
         let is_real_time = match spec.priority {
             Priority::Normal => false,
             Priority::RealTime => match priority::refusal() {
-                None => true,
+                None => {
+                    let threads = spec.shape.nodes * load.clients;
+                    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+                    priority::check(threads, cores).map_err(RunError::Usage)?;
+                    if let Some(stops) = priority::stops() {
+                        say(&format!("warning: {stops}"));
+                    }
+                    true
+                }
                 Some(why) => {
                     say(&format!("warning: the nodes run with normal priority: {why}"));
                     false
@@ -121,7 +139,7 @@ impl Cluster {
             partitions: spec.shape.all_partitions(),
             replicas: spec.shape.replicas,
             unprotected: Unprotected::WhenOnDisk,
-            promise_ms: None,
+            promise_ms: PROMISE_MS,
         };
         init(&store, &cluster, &facts).map_err(|error| failed("making the cluster", error))?;
         let meeting = Meeting::open(store).map_err(|error| failed("opening the parent's socket", error))?;
@@ -138,6 +156,7 @@ impl Cluster {
         let mut cluster = Cluster {
             spec: spec.clone(),
             told: Told::new(workload.kinds().len()),
+            changes: Vec::new(),
             audit: Audit::default(),
             workload,
             children,
@@ -180,12 +199,16 @@ impl Cluster {
     /// # Errors
     /// [`RunError`].
     pub fn run(&mut self, load: &Load) -> Result<Ran, RunError> {
+        let before = self.stands()?;
         let mut nodes: Vec<NodeRan> = Vec::new();
         for answer in self.order(|_| Order::Run(*load))? {
             match answer {
                 Answer::Ran(ran) => nodes.push(*ran),
                 other => return Err(unexpected(&other)),
             }
+        }
+        for (before, after) in before.iter().zip(self.stands()?) {
+            self.changes.extend(changed(before, &after));
         }
         nodes.iter().for_each(|node| self.told.merge(&node.told));
         Ok(Ran::new(nodes))
@@ -217,6 +240,18 @@ impl Cluster {
             self.order(|_| Order::Close)?;
         }
         Ok(())
+    }
+
+    /// How all partitions stand, in an order that stays.
+    fn stands(&mut self) -> Result<Vec<Stand>, RunError> {
+        let mut all = Vec::new();
+        for answer in self.order(|_| Order::Stands)? {
+            match answer {
+                Answer::Stands(of_node) => all.extend(of_node),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(all)
     }
 
     /// Waits until each partition is led at home, with all replicas in sync.
@@ -257,6 +292,17 @@ impl Drop for Cluster {
 
 fn failed(during: &'static str, error: impl ToString) -> RunError {
     RunError::Io { during, cause: io::Error::other(error.to_string()) }
+}
+
+/// What is wrong with a run in which a partition has changed: it was not led, or not protected, as was asked for.
+fn changed(before: &Stand, after: &Stand) -> Option<String> {
+    (before != after).then(|| {
+        format!(
+            "partition {} had {before} before a run, and {after} after it: its figures are not those of the cluster that was asked \
+             for; a machine with less other load, or fewer clients, leaves standbys the time to answer",
+            before.partition
+        )
+    })
 }
 
 fn unexpected(answer: &Answer) -> RunError {
@@ -332,4 +378,25 @@ fn facts(seen: &[SocketAddr]) -> Vec<NodeFacts> {
         directory: None,
     };
     seen.iter().enumerate().map(facts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_that_loses_its_standby_or_its_primary_is_told() {
+        let standing =
+            |epoch, in_sync: &[u32]| Stand { partition: 3, serves: true, epoch, in_sync: in_sync.to_vec() };
+        let whole = standing(4, &[0, 1]);
+        assert_eq!(changed(&whole, &standing(4, &[0, 1])), None);
+        let lost = changed(&whole, &standing(4, &[0])).unwrap();
+        assert!(
+            lost.contains("partition 3") && lost.contains("[0, 1]") && lost.contains("[0] after"),
+            "{lost}"
+        );
+        assert!(changed(&whole, &standing(6, &[0, 1])).is_some());
+        let away = changed(&whole, &Stand { serves: false, ..standing(6, &[0, 1]) }).unwrap();
+        assert!(away.contains("not led here"), "{away}");
+    }
 }

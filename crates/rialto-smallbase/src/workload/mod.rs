@@ -156,12 +156,14 @@ pub struct Told {
     pub answered: Vec<u64>,
     /// Those of which no client knows whether they have had an effect.
     pub unknown: Vec<u64>,
+    /// Transactions without a commit protocol whose first call has had its effect, and a later one certainly none.
+    pub half: u64,
 }
 
 impl Told {
     /// Of a workload.
     pub fn new(kinds: usize) -> Told {
-        Told { answered: vec![0; kinds], unknown: vec![0; kinds] }
+        Told { answered: vec![0; kinds], unknown: vec![0; kinds], half: 0 }
     }
 
     /// Adds what others were told.
@@ -170,6 +172,7 @@ impl Told {
             own.resize(own.len().max(other.len()), 0);
             own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
         }
+        self.half += other.half;
     }
 
     /// The least and the most transactions of a type that may have had an effect.

@@ -59,21 +59,38 @@ fn a_balance_that_changes_alone_is_found() {
 fn a_transaction_that_is_gone_is_found_unless_its_outcome_is_unknown() {
     let tpcb = of(data(WorkloadName::Tpcb, Protocol::Atomic));
     let db = database(&*tpcb);
-    let lost = Told { answered: vec![1], unknown: vec![0] };
+    let lost = Told { answered: vec![1], unknown: vec![0], half: 0 };
     assert!(problems(&*tpcb, &db, &lost).contains("rows of history: 0, expected 1 to 1"));
-    assert_eq!(problems(&*tpcb, &db, &Told { answered: vec![0], unknown: vec![1] }), "");
+    assert_eq!(problems(&*tpcb, &db, &Told { answered: vec![0], unknown: vec![1], half: 0 }), "");
     let scp = of(data(WorkloadName::Scp, Protocol::Atomic));
     let db = database(&*scp);
     assert_eq!(problems(&*scp, &db, &Told::new(3)), "");
     add(&db, "cards", (3, 5), 3);
     add(&db, "cards", (3, 5), 4);
     assert!(problems(&*scp, &db, &Told::new(3)).contains("counted 2 calls"));
-    assert_eq!(problems(&*scp, &db, &Told { answered: vec![9, 1, 0], unknown: vec![0, 1, 0] }), "");
+    assert_eq!(problems(&*scp, &db, &Told { answered: vec![9, 1, 0], unknown: vec![0, 1, 0], half: 0 }), "");
     add(&db, "subscribers", (7, 1), 2);
-    let half = problems(&*scp, &db, &Told { answered: vec![9, 2, 1], unknown: vec![0; 3] });
+    let half = problems(&*scp, &db, &Told { answered: vec![9, 2, 1], unknown: vec![0; 3], half: 0 });
     assert!(half.contains("1 services were installed, and 0 mappings changed"), "{half}");
     add(&db, "numbers", (3, 1), 3);
-    assert_eq!(problems(&*scp, &db, &Told { answered: vec![9, 2, 1], unknown: vec![0; 3] }), "");
+    assert_eq!(problems(&*scp, &db, &Told { answered: vec![9, 2, 1], unknown: vec![0; 3], half: 0 }), "");
+}
+
+#[test]
+fn as_the_paper_ran_it_a_transaction_that_is_gone_is_found_and_one_that_failed_half_way_is_allowed_for() {
+    let tpcb = of(data(WorkloadName::Tpcb, Protocol::AsPaper));
+    let db = database(&*tpcb);
+    let told = |answered, unknown, half| Told { answered: vec![answered], unknown: vec![unknown], half };
+    let lost = problems(&*tpcb, &db, &told(1, 0, 0));
+    assert!(lost.contains("transactions of the history: 0, expected 1 to 1"), "{lost}");
+    assert_eq!(problems(&*tpcb, &db, &told(0, 1, 0)), "");
+    add(&db, "accounts", (3, 5), 2);
+    assert_eq!(problems(&*tpcb, &db, &told(0, 0, 1)), "");
+    assert!(problems(&*tpcb, &db, &told(0, 0, 0)).contains("branches have 0, accounts 1"));
+    add(&db, "history", 3, 6);
+    assert_eq!(problems(&*tpcb, &db, &told(1, 0, 1)), "");
+    let more = problems(&*tpcb, &db, &told(0, 0, 1));
+    assert!(more.contains("transactions of the history: 1, expected 0 to 0"), "{more}");
 }
 
 #[test]

@@ -193,7 +193,7 @@ mod tests {
             (specs[0].data.accounts, load.remote_pct, load.window),
             (10_000, 15, Duration::from_secs(20))
         );
-        let line = "--nodes 1,2,8 --as-paper --level standby --link-mbit 10 --link-delay-us 150 --nagle --real-time --no-namespaces --rate 50%";
+        let line = "--nodes 1,2,8 --as-paper --level disk --link-mbit 10 --link-delay-us 150 --nagle --real-time --no-namespaces --rate 50%";
         let (specs, load) = read(line, WorkloadName::Tpcb).unwrap();
         assert_eq!(specs.iter().map(|spec| spec.shape.nodes).collect::<Vec<_>>(), [1, 2, 8]);
         assert!(specs.iter().all(|spec| spec.shape.replicas == 1 && spec.data.branches == 1));
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((spec.data.accounts, spec.data.protocol), (100_000, Protocol::AsPaper));
         let delay = Duration::from_micros(150);
         let network = Network { nagle: true, mbit: Some(10), delay, namespaces: Namespaces::Never };
-        assert_eq!((spec.network, spec.priority, load.level), (network, Priority::RealTime, Level::Standby));
+        assert_eq!((spec.network, spec.priority, load.level), (network, Priority::RealTime, Level::Disk));
         assert_eq!(load.pace, Some(Pace::PercentOfPeak(50.0)));
     }
 
@@ -216,6 +216,10 @@ mod tests {
             ("--remote-pct 101", "101"),
             ("--alone", "--nodes 1"),
             ("--alone --nodes 1 --rate 50%", "--rate"),
+            ("--alone --nodes 1 --real-time", "--real-time"),
+            ("--alone --nodes 1 --link-mbit 10", "--link-mbit"),
+            ("--as-paper --replicas 2", "--replicas"),
+            ("--as-paper --durability standby", "--as-paper"),
             ("--memory-bytes 1000", "--memory-bytes 1000"),
         ] {
             let error = read(line, WorkloadName::Tpcb).err().unwrap_or_else(|| panic!("{line} is taken"));
