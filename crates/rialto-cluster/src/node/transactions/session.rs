@@ -120,14 +120,15 @@ impl SessionTransaction {
                 action: self.action(partition, What::Request(request.clone())),
             };
             if may_send {
-                self.node.request_all(vec![Message {
+                let own = self.node.request_all(vec![Message {
                     from: Sender::Coordinator(self.node.me()),
                     to: Address::Partition(partition),
                     transaction: coordinated.id,
                     body,
                 }]);
+                self.cancel_if_asked(&coordinated);
+                own.run();
             }
-            self.cancel_if_asked(&coordinated);
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
             match ended {
@@ -289,8 +290,9 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        let own = self.node.request_all(messages);
         self.cancel_if_asked(&coordinated);
+        own.run();
         let mut progress = coordinated.state.lock();
         loop {
             if let Some(replies) = progress.replies.take() {
@@ -335,7 +337,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
         let ended = self.wait_end(&coordinated);
         self.is_over = true;
         match ended {
@@ -400,7 +402,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
     }
 
     fn leave(&self, coordinated: &Coordinated) {
