@@ -224,7 +224,7 @@ fn main() {
     if wants("levels") {
         let bank = Bank::open("costs-levels", 2, 1, 2);
         let ways = [
-            alone("a database alone, on disk", &bank, 0, Durability::Disk),
+            alone("a database alone, at level 3", &bank, 0, Durability::Disk),
             calls("a call at level 1", &bank, (0, 0), CallLevel::Memory, false),
             calls("a call at level 2", &bank, (0, 0), CallLevel::Standby, false),
             calls("a call at level 3", &bank, (0, 0), CallLevel::Disk, false),
@@ -232,14 +232,14 @@ fn main() {
         compare("two replicas", &bank, &ways, of);
     }
     if wants("over") {
-        let bank = Bank::open("costs-over", 2, 4, 1);
+        let bank = Bank::open("costs-over", 2, 4, 2);
         let ways = [
-            calls("a call in a partition here", &bank, (0, 0), CallLevel::Memory, false),
-            calls("a call in one of another node", &bank, (1, 1), CallLevel::Memory, false),
-            calls("a call over two nodes", &bank, (1, 0), CallLevel::Memory, false),
-            calls("a call over two partitions here", &bank, (2, 0), CallLevel::Memory, false),
+            calls("a call in a partition here", &bank, (0, 0), CallLevel::Standby, false),
+            calls("a call in one of another node", &bank, (1, 1), CallLevel::Standby, false),
+            calls("a call over two nodes", &bank, (1, 0), CallLevel::Standby, false),
+            calls("a call over two partitions here", &bank, (2, 0), CallLevel::Standby, false),
         ];
-        compare("two nodes, one replica each", &bank, &ways, of);
+        compare("two nodes, two replicas", &bank, &ways, of);
     }
     if wants("sql") {
         let bank = Bank::open("costs-sql", 1, 1, 1);

@@ -39,7 +39,7 @@ impl Ender {
 pub(super) struct Socket {
     socket: TcpStream,
     until: Option<Instant>,
-    /// Whether writes give up instead of waiting.
+    /// Whether writes give up instead of waiting. Nothing is read meanwhile.
     does_not_wait: bool,
 }
 
@@ -77,6 +77,10 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.does_not_wait {
+            // TLS would read once it cannot write.
+            return Err(ErrorKind::WouldBlock.into());
+        }
         if let Some(until) = self.until {
             self.socket.set_read_timeout(Some(Socket::left(until)?))?;
         }

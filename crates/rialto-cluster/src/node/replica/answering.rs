@@ -204,6 +204,12 @@ impl Lead {
         }
     }
 
+    /// What has its place goes to the other replicas at once.
+    pub(in crate::node) fn ship(&self) {
+        // After the end nothing is to be told.
+        let _ = self.shared.log_moved(&self.inputs);
+    }
+
     /// Whether what ran may be answered, as [`Lead::answer`] does, without waiting for it: `None` if that is not known yet.
     /// Then it is told once it is.
     pub(in crate::node) fn ask(

@@ -227,9 +227,13 @@ impl Transactions {
         if found < needed {
             return Err(CallError::TooFewKeys { procedure: call.procedure.to_string(), needed, found });
         }
-        let of_key = |action: &ProcedureAction| self.partition_of(&call.keys[action.key()]);
-        let mut used = procedure.actions().map(of_key);
-        let whole = used.next().filter(|first| used.all(|of| of == *first));
+        // Most keys are equal where there is one partition: these are not looked at again.
+        let key = |action: &ProcedureAction| &call.keys[action.key()];
+        let mut used = procedure.actions().map(key);
+        let whole = used.next().and_then(|first| {
+            let partition = self.partition_of(first);
+            used.all(|key| key == first || self.partition_of(key) == partition).then_some(partition)
+        });
         let partitions = match whole {
             Some(_) => Vec::new(),
             None => call.keys.iter().map(|key| self.partition_of(key)).collect(),
@@ -319,9 +323,16 @@ impl Transactions {
         let ran = match level {
             // All that ran may be answered at this level, whatever its place is.
             Level::Memory => db.transact_with(&options, body).map(|()| Lsn::ZERO),
-            Level::Replicated | Level::Disk => {
-                db.submit_with(&options, body).map(|((), ticket)| ticket.lsn())
-            }
+            Level::Replicated | Level::Disk => db.submit_with(&options, body).map(|((), ticket)| {
+                let place = ticket.lsn();
+                if level == Level::Disk {
+                    // Its blocks go to the standbys while it goes to the disk, with other commits. A log that fails is
+                    // noticed below.
+                    lead.ship();
+                    let _ = ticket.wait();
+                }
+                place
+            }),
         };
         let (answer, place) = match ran {
             Ok(place) => (Tried::Here, place),

@@ -10,6 +10,7 @@
 //! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
 //! - `counts`: what a node counts of its transactions.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
+//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node.
 //! - `cluster`: all of it, for one node.
 //!
 //! Invariants, beside those of the state machines:
@@ -24,6 +25,7 @@
 //!
 //! [`Lead::answer`]: super::Lead::answer
 
+mod alone;
 mod branch;
 mod called;
 mod calling;

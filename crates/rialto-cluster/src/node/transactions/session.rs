@@ -5,12 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rialto::fault_injection;
 use rialto_sql::partitions::{
-    Answer as SqlAnswer, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening, PartitionNumber,
-    Reply, Request, Told, Work as SqlRequest,
+    Answer as SqlAnswer, BranchCanceller, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening,
+    PartitionNumber, Reply, Request, Told, Work as SqlRequest,
 };
 use rialto_sql::{Result, SqlError};
 
+use super::alone::Alone;
 use super::cluster::Transactions;
 use super::coordinators::{Cancelled, Coordinated, Ended};
 use super::counts::Counters;
@@ -37,7 +39,7 @@ const LOCK_WAIT_OF_RETRIED: Duration = Duration::from_millis(50);
 /// A transaction over the cluster's partitions. Its session's thread waits in its calls.
 pub struct SessionTransaction {
     node: Arc<Transactions>,
-    opening: SqlOpening,
+    pub(super) opening: SqlOpening,
     state: Option<Arc<Coordinated>>,
     branches: Arc<Mutex<Joined>>,
     /// Branches that have not heard that a cancellation was taken back.
@@ -57,10 +59,21 @@ enum Then {
 
 /// The branches, for a cancellation from another thread.
 #[derive(Default)]
-struct Joined {
+pub(super) struct Joined {
     branches: BTreeMap<PartitionId, Serves>,
     coordinated: Option<Weak<Coordinated>>,
+    /// That of a statement that the session's thread runs itself.
+    here: Option<BranchCanceller>,
     is_cancelled: bool,
+}
+
+/// A statement runs on the session's thread. A cancellation that comes later does not end it.
+pub(super) struct RunsHere<'s>(&'s Mutex<Joined>);
+
+impl Drop for RunsHere<'_> {
+    fn drop(&mut self) {
+        self.0.lock().here = None;
+    }
 }
 
 struct Cancel {
@@ -73,6 +86,9 @@ impl CancelBranches for Cancel {
         let Some(node) = self.node.upgrade() else { return };
         let mut joined = self.joined.lock();
         joined.is_cancelled = true;
+        if let Some(here) = &joined.here {
+            here.cancel();
+        }
         let Some(coordinated) = joined.coordinated.as_ref().and_then(Weak::upgrade) else { return };
         for serves in joined.branches.values() {
             node.cancel(serves.node, Cancelled { partition: serves.partition, transaction: coordinated.id });
@@ -104,6 +120,20 @@ impl SessionTransaction {
     fn call(&mut self, partition: PartitionId, request: Request) -> Reply {
         let mut newer_than = None;
         let writes = may_write(&request);
+        if let Some(served) = self.node.find_served(partition)
+            && !fault_injection::is_on("sessions-hand-all-over")
+        {
+            match self.run_here(&served, &request) {
+                Alone::Replied(reply) => {
+                    if reply.answer.is_ok() {
+                        self.node.has_committed(1);
+                    }
+                    return reply;
+                }
+                Alone::TooLarge => return self.run_and_commit(partition, request),
+                Alone::NotServed => {}
+            }
+        }
         loop {
             let serves = match self.find_primary(partition, newer_than) {
                 Ok(serves) => serves,
@@ -150,6 +180,16 @@ impl SessionTransaction {
                 Ended::As(_) => return failed(unknown()),
             }
         }
+    }
+
+    /// A statement runs on this thread from now on, until this is dropped.
+    pub(super) fn runs_here(&self, canceller: BranchCanceller) -> RunsHere<'_> {
+        let mut joined = self.branches.lock();
+        if joined.is_cancelled {
+            canceller.cancel();
+        }
+        joined.here = Some(canceller);
+        RunsHere(&self.branches)
     }
 
     /// Where a partition is served. Waits for a primary, unless the statement is cancelled.
@@ -529,7 +569,7 @@ fn victim(mut reply: Reply) -> Reply {
 
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-fn failed(error: SqlError) -> Reply {
+pub(super) fn failed(error: SqlError) -> Reply {
     Reply { answer: Err(Told::from(&error)), has_written: false }
 }
 
@@ -568,12 +608,12 @@ fn no_primary(partition: PartitionId) -> SqlError {
     )
 }
 
-fn retry(why: &str) -> SqlError {
+pub(super) fn retry(why: &str) -> SqlError {
     let message = format!("the transaction over partitions has no effect: {why}");
     told("40001", message, "Run the transaction again.", Cause::Deadlock)
 }
 
-fn unknown() -> SqlError {
+pub(super) fn unknown() -> SqlError {
     let message =
         "whether the transaction has committed is not known: its deciding partition's primary has gone";
     told(

@@ -229,7 +229,7 @@ mod tests {
         let workers = Workers::default();
         for _ in 0..3 {
             let (told, ended) = channel();
-            workers.run(Job::Other(Box::new(move || drop(told.send(()))))).unwrap();
+            workers.run(Job::Other(Box::new(move || told.send(()).unwrap()))).unwrap();
             ended.recv_timeout(patience()).expect("the job ends");
             workers.close();
         }
