@@ -175,7 +175,7 @@ fn alone<'b>(name: &'static str, bank: &'b Bank, partition: usize, durability: D
         let options = direct_options(&db, durability);
         Box::new(move |nth| {
             let transfer = bank.transfer(partition, partition, nth);
-            drop(directly(&db, &transfer, &options).expect("a transaction"));
+            directly(&db, &transfer, &options).expect("a transaction");
         })
     };
     Way { name, begin: Box::new(begin) }

@@ -477,7 +477,8 @@ fn calls_cost_what_is_said() {
         println!("{what}: {counted:?}");
         let most = each.map(|each| each * CALLS + CALLS / 10);
         let mut least = each.map(|each| each * CALLS);
-        // What is there already is not waited for.
+        // What is there already is not waited for; and a thread that has not left a branch yet takes its next task.
+        least[1] /= 2;
         least[3] = CALLS / 4;
         let are_within = (0..4).all(|of| (least[of]..=most[of]).contains(&counted[of]));
         assert!(are_within, "{what}: {counted:?} for {CALLS} calls, of {least:?} to {most:?}");

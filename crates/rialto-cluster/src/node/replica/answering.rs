@@ -104,6 +104,15 @@ impl Waker {
     }
 }
 
+/// How soon an answer is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::node) enum Haste {
+    /// At once: the log is shipped now.
+    Hurries,
+    /// Nothing waits for it: the log is shipped with what comes within a millisecond.
+    Lingers,
+}
+
 /// Whether something may be answered at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Looked {
@@ -214,8 +223,8 @@ impl Lead {
     /// Then it is told once it is.
     pub(in crate::node) fn ask(
         &self,
-        place: Lsn,
-        level: Level,
+        (place, level): (Lsn, Level),
+        haste: Haste,
         tell: impl FnOnce(bool) + Send + 'static,
     ) -> Option<bool> {
         let mut state = self.shared.state.lock();
@@ -226,7 +235,9 @@ impl Lead {
                 self.begin_to_wait(&mut state, place, level, Then::Tell(Box::new(tell)));
                 drop(state);
                 // After the end nothing is to be told.
-                let _ = self.shared.log_moved(&self.inputs);
+                if haste == Haste::Hurries {
+                    let _ = self.shared.log_moved(&self.inputs);
+                }
                 if needs_disk {
                     let _ = self.inputs.send(Input::Sync);
                 }

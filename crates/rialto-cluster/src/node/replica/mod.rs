@@ -31,6 +31,7 @@ mod saved_file;
 mod shipping;
 mod store_requests;
 
+pub(in crate::node) use answering::Haste;
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{
     Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,

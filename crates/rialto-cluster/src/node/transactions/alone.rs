@@ -16,7 +16,7 @@ use crate::protocol::transactions::Level;
 /// How a statement that is alone has ended here.
 pub enum Alone {
     /// With this reply.
-    Replied(Reply),
+    Replied(Box<Reply>),
     /// Its result is larger than one portion. It has no effect: it is to be run as a transaction of several actions.
     TooLarge,
     /// The partition is not served at this moment.
@@ -35,13 +35,13 @@ impl SessionTransaction {
         {
             Ok(Some(ended)) => ended,
             Ok(None) => return Alone::TooLarge,
-            Err(error) => return Alone::Replied(failed(error)),
+            Err(error) => return Alone::Replied(Box::new(failed(error))),
         };
         let has_effect = reply.answer.is_ok() && reply.has_written;
         match admitted.answer_until(place, of_replica(asked), None) {
-            Ok(_) => Alone::Replied(reply),
-            Err(_) if has_effect => Alone::Replied(failed(unknown())),
-            Err(_) => Alone::Replied(failed(retry("its partition's primary has changed"))),
+            Ok(_) => Alone::Replied(Box::new(reply)),
+            Err(_) if has_effect => Alone::Replied(Box::new(failed(unknown()))),
+            Err(_) => Alone::Replied(Box::new(failed(retry("its partition's primary has changed")))),
         }
     }
 

@@ -4,15 +4,15 @@
 //! that has tasks has one, or is queued for one ([`Workers`](super::workers::Workers)). Once it is over, nothing of it is
 //! left in the kernel but what is prepared.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
 use rialto_sql::partitions::{Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told};
 use rialto_sql::{SqlError, SqlState};
 
+use super::inbox::{Before, Given, Inbox};
 use super::rows;
 use super::served::{BeingPrepared, ServedPartition};
 use super::work::{Action, Answer, SqlAction, SqlWork, What, level, of_replica, unprotected};
@@ -82,30 +82,9 @@ pub struct Branch {
     pub served: Arc<ServedPartition>,
     pub locking: Locking,
     pub cancels: Mutex<Cancels>,
-    inbox: Mutex<Inbox>,
-    /// Told when a task comes while a statement waits with its next portion, and at the end.
-    came: Condvar,
+    inbox: Inbox,
     /// Of the thread that carries out its tasks.
     open: Mutex<Open>,
-}
-
-/// The tasks that have come.
-#[derive(Default)]
-struct Inbox {
-    tasks: VecDeque<Task>,
-    turn: Turn,
-}
-
-/// Whether tasks are carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Turn {
-    /// There are none.
-    #[default]
-    Rests,
-    /// A thread carries them out, or is to.
-    Runs,
-    /// Its last one was carried out, or its partition is not served any more.
-    Over,
 }
 
 /// What the kernel has of a branch, and that it was admitted.
@@ -114,16 +93,6 @@ struct Open {
     admitted: Option<Admitted>,
     /// A task that has come instead of the next portion's.
     left: Option<Task>,
-}
-
-/// What becomes of a task that was given to a branch.
-pub enum Given {
-    /// A thread is there for it.
-    Taken,
-    /// A thread is needed for it: [`Branch::run`].
-    Waits,
-    /// The branch is over.
-    NotTaken(Task),
 }
 
 impl Branch {
@@ -139,39 +108,25 @@ impl Branch {
             served: served.clone(),
             locking,
             cancels: Mutex::default(),
-            inbox: Mutex::default(),
-            came: Condvar::new(),
+            inbox: Inbox::default(),
             open: Mutex::new(open),
         })
     }
 
-    /// Gives it a task.
+    /// Gives it a task. If a thread is needed for it: [`Branch::run`].
     pub fn give(&self, task: Task) -> Given {
-        let mut inbox = self.inbox.lock();
-        match inbox.turn {
-            Turn::Over => Given::NotTaken(task),
-            Turn::Runs => {
-                inbox.tasks.push_back(task);
-                self.came.notify_one();
-                Given::Taken
-            }
-            Turn::Rests => {
-                inbox.tasks.push_back(task);
-                inbox.turn = Turn::Runs;
-                Given::Waits
-            }
-        }
+        self.inbox.give(task)
     }
 
     /// Carries out its tasks, and those that come meanwhile.
     pub fn run(&self) {
         let mut open = self.open.lock();
-        while let Some(task) = open.left.take().or_else(|| self.next()) {
+        while let Some(task) = open.left.take().or_else(|| self.inbox.next()) {
             let is_last = task.is_last();
             let body = std::mem::replace(&mut open.body, Body::Nothing);
             let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(task, body, &mut open)));
             if is_last || done.is_err() {
-                self.inbox.lock().turn = Turn::Over;
+                self.inbox.close();
             }
             match done {
                 Ok(body) => open.body = body,
@@ -183,54 +138,22 @@ impl Branch {
                 }
             }
         }
-        if self.inbox.lock().turn == Turn::Over {
+        if self.inbox.is_closed() {
             open.clear();
-        }
-    }
-
-    fn next(&self) -> Option<Task> {
-        let mut inbox = self.inbox.lock();
-        if inbox.turn == Turn::Over {
-            return None;
-        }
-        let task = inbox.tasks.pop_front();
-        if task.is_none() {
-            inbox.turn = Turn::Rests;
-        }
-        task
-    }
-
-    /// Waits for the next task, while a statement runs. None once the partition is not served any more.
-    fn wait_for_task(&self) -> Option<Task> {
-        let mut inbox = self.inbox.lock();
-        loop {
-            if inbox.turn == Turn::Over {
-                return None;
-            }
-            if let Some(task) = inbox.tasks.pop_front() {
-                return Some(task);
-            }
-            self.came.wait(&mut inbox);
         }
     }
 
     /// Whether its next task may wait for its own coordinator: a statement that gives its result in portions.
     pub fn may_wait_for_its_coordinator(&self) -> bool {
         let is_statement = |task: &Task| matches!(task, Task::Run { action: Action::Sql(action), .. } if action.may_give_portions());
-        self.locking != Locking::AsAlone && self.inbox.lock().tasks.iter().any(is_statement)
+        self.locking != Locking::AsAlone && self.inbox.any(is_statement)
     }
 
     /// The partition is not served any more: if it is not prepared, it leaves nothing.
     pub fn end(&self) {
         self.cancels.lock().cancel();
-        let before = {
-            let mut inbox = self.inbox.lock();
-            inbox.tasks.clear();
-            std::mem::replace(&mut inbox.turn, Turn::Over)
-        };
-        self.came.notify_one();
         // Else the thread that carries out its tasks sees to it.
-        if before == Turn::Rests {
+        if self.inbox.close() == Before::Rested {
             self.open.lock().clear();
         }
     }
@@ -576,7 +499,7 @@ impl Portions for Stream<'_> {
             return Err(gone());
         }
         self.branch.ran(self.sequence, reply);
-        match self.branch.wait_for_task() {
+        match self.branch.inbox.wait() {
             Some(Task::Run {
                 sequence,
                 action: Action::Sql(SqlAction { what: What::Request(Request::Fetch), .. }),

@@ -4,7 +4,7 @@
 //! - `work`: what actions and replies are.
 //! - `directory`: on which node each partition is served, in which opening.
 //! - `served`: a partition that this node serves: its branches, and what comes from coordinators.
-//! - `branch`: one branch, and its tasks. `workers`: the node's queue of work that may block, and its threads.
+//! - `branch`: one branch. `inbox`: its tasks. `workers`: the node's queue of work that may block, and its threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
 //! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
@@ -33,6 +33,7 @@ mod cluster;
 mod coordinators;
 mod counts;
 mod directory;
+mod inbox;
 mod opening;
 mod over;
 mod rows;

@@ -10,15 +10,16 @@ use rialto::{Error, Lsn, Result, Table, fault_injection};
 use rialto_sql::partitions::BranchPool;
 use serde::{Deserialize, Serialize};
 
-use super::branch::{Branch, Given, Task, has_no_effect, of_the_system};
+use super::branch::{Branch, Task, has_no_effect, of_the_system};
 use super::cluster::Transactions;
 use super::counts::Counters;
 use super::directory::Serves;
+use super::inbox::Given;
 use super::rows;
 use super::work::{SqlWork, of_replica};
 use super::workers::Job;
 use crate::node::calls::time_of_day;
-use crate::node::replica::Lead;
+use crate::node::replica::{Haste, Lead};
 use crate::protocol::transactions::{
     Decision, Effect, Level, Locking, Message, Opened, Opening, Participant, Ran, RowChange, Step,
     SystemRows, TransactionId, Undecided,
@@ -485,13 +486,14 @@ impl ServedPartition {
     fn tell_all(self: &Arc<ServedPartition>, transactions: Vec<TransactionId>, place: Lsn, level: Level) {
         let served = self.clone();
         let tell = move || transactions.iter().for_each(|id| served.durable(*id, Step::Rows));
+        let haste = Haste::Lingers;
         let once = tell.clone();
         let once = move |is_answered: bool| {
             if is_answered {
                 once();
             }
         };
-        if self.lead.ask(place, of_replica(level), once) == Some(true) {
+        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
             tell();
         }
     }
@@ -576,7 +578,8 @@ impl ServedPartition {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
         match retried(|| db.commit_prepared_with(&rows::name(id), body)) {
-            Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
+            // Its client was answered when it was decided.
+            Ok(((), ticket)) => self.tell_with(id, (ticket.lsn(), level), Step::Commit, Haste::Lingers),
             // Another opening with the same options would find the same: the branch waits, prepared, for other ones.
             Err(Error::LogTooSmall { length, limit, log_bytes_max }) => {
                 self.lead.tell_trouble(format!(
@@ -622,13 +625,23 @@ impl ServedPartition {
 
     /// Tells of a step once its place may be answered at a level. It does not wait.
     pub fn tell(self: &Arc<ServedPartition>, id: TransactionId, place: Lsn, level: Level, step: Step) {
+        self.tell_with(id, (place, level), step, Haste::Hurries);
+    }
+
+    fn tell_with(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        (place, level): (Lsn, Level),
+        step: Step,
+        haste: Haste,
+    ) {
         let served = self.clone();
         let once = move |is_answered: bool| {
             if is_answered {
                 served.durable(id, step);
             }
         };
-        if self.lead.ask(place, of_replica(level), once) == Some(true) {
+        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
             self.durable(id, step);
         }
     }
@@ -643,7 +656,7 @@ impl ServedPartition {
     ) {
         let (served, told) = (self.clone(), ran.clone());
         let once = move |is_answered: bool| served.ran(id, sequence, is_answered.then_some(told));
-        if let Some(is_answered) = self.lead.ask(place, of_replica(level), once) {
+        if let Some(is_answered) = self.lead.ask((place, of_replica(level)), Haste::Hurries, once) {
             self.ran(id, sequence, is_answered.then_some(ran));
         }
     }

@@ -128,7 +128,7 @@ impl SessionTransaction {
                     if reply.answer.is_ok() {
                         self.node.has_committed(1);
                     }
-                    return reply;
+                    return *reply;
                 }
                 Alone::TooLarge => return self.run_and_commit(partition, request),
                 Alone::NotServed => {}
