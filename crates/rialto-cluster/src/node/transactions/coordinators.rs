@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,8 @@ pub struct Progress {
     pub coordinator: Option<Coordinator<SqlWork>>,
     /// For a call: the partition that runs it, and the opening of that.
     pub call: Option<(PartitionId, Opening)>,
+    /// When a call is cancelled that the thread of its program runs itself.
+    pub cancel_at: Option<Instant>,
     /// The replies to the last phase, once it has ended.
     pub replies: Option<Vec<(PartitionId, Answer)>>,
     /// How it has ended.
@@ -86,7 +88,7 @@ impl Coordinators {
         let id = TransactionId { node: self.me, start: self.start, number };
         let mut open = self.open.lock();
         let ended = open.is_closed.then_some(Ended::NotSent(SendError::NotConnected));
-        let progress = Progress { coordinator: None, call: None, replies: None, ended };
+        let progress = Progress { coordinator: None, call: None, cancel_at: None, replies: None, ended };
         let coordinated = Arc::new(Coordinated { id, state: Mutex::new(progress), changed: Condvar::new() });
         open.by_number.insert(number, coordinated.clone());
         coordinated
@@ -190,6 +192,13 @@ impl Coordinated {
             coordinator.tick(now);
         }
         self.take_effects(&mut progress)
+    }
+
+    /// The partition of a call that is to be cancelled now.
+    pub fn is_late(&self) -> Option<PartitionId> {
+        let mut progress = self.state.lock();
+        progress.cancel_at.take_if(|at| *at <= Instant::now())?;
+        progress.call.map(|(partition, _)| partition)
     }
 
     /// A request for a partition was not sent.
