@@ -11,7 +11,7 @@ use rialto_measure::RunError;
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
 #[derive(Debug, Clone, Args)]
 pub struct FiguresArgs {
-    /// The figures to make, such as koda-6, m-4.1, dora-1 or charm-2 [default: all, which takes hours]. An unknown ID is
+    /// The figures to make, such as koda-6, m-4.1, dora-1, charm-2 or cluster-t1 [default: all, which takes hours]. An unknown ID is
     /// answered with all IDs and their titles
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
@@ -25,8 +25,8 @@ pub struct FiguresArgs {
     /// remains. In each round m-4.1 and m-4.3 take 4 times, m-4.2 takes 5 times as long for a row
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often each point of the figures m-… and dora-… is measured, in rounds that take all of them in turn, and how many
-    /// windows each point of the figures charm-… has; a ratio of fewer than five rounds has no 90% interval
+    /// How often each point of the figures m-… and dora-… is measured, in rounds that take all of them in turn, how many
+    /// windows each point of the figures charm-… has, and how many runs each cluster of the figures cluster-…; a ratio of fewer than five rounds has no 90% interval
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// The size of the tables of the figures dora-…, in percent of the paper's

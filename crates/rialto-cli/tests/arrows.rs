@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The workspace's crates, and those of them that each may name in its manifest.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("rialto-derive", &[]),
     // Its tests are built with features of its own.
     ("rialto", &["rialto", "rialto-derive"]),
@@ -16,7 +16,8 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("rialto-cluster", &["rialto", "rialto-measure", "rialto-sql"]),
     ("rialto-measure", &["rialto"]),
     ("rialto-workloads", &["rialto", "rialto-measure"]),
-    ("rialto-figures", &["rialto", "rialto-measure", "rialto-workloads"]),
+    ("rialto-smallbase", &["rialto", "rialto-cluster", "rialto-measure"]),
+    ("rialto-figures", &["rialto", "rialto-measure", "rialto-smallbase", "rialto-workloads"]),
     (
         "rialto-cli",
         &[
@@ -25,13 +26,14 @@ const CRATES: [(&str, &[&str]); 9] = [
             "rialto-figures",
             "rialto-measure",
             "rialto-server",
+            "rialto-smallbase",
             "rialto-workloads",
         ],
     ),
 ];
 
 /// The crates of benchmarks, as paths name them.
-const BENCHMARKS: [&str; 3] = ["rialto_figures", "rialto_measure", "rialto_workloads"];
+const BENCHMARKS: [&str; 4] = ["rialto_figures", "rialto_measure", "rialto_smallbase", "rialto_workloads"];
 
 /// The modules of the program that know nothing of benchmarks: the commands that serve and keep data, and all that they use.
 const DATA_COMMANDS: [&str; 10] = [

@@ -11,8 +11,8 @@ use rialto::{Database, Error, Options, TableDef, Transaction};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Call, CallError, CallNumbers, ClusterFacts, Node, NodeFacts, NodeOptions, Procedure, ProcedureAction,
-    Procedures, Standing, init, make_table,
+    Call, CallError, CallNumbers, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Procedure,
+    ProcedureAction, Procedures, Standing, init, make_table,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 
@@ -88,7 +88,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     drop(ports);
     let (id, unprotected) = (format!("{:032x}", 1), Unprotected::default());
-    init(&store, &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected }, &facts)?;
+    init(
+        &store,
+        &ClusterFacts { id, partitions: PARTITIONS, replicas: 2, unprotected, promise_ms: None },
+        &facts,
+    )?;
     let open = |of: &NodeFacts| {
         let options = NodeOptions {
             name: of.name.clone(),
@@ -101,6 +105,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             move_patience: std::time::Duration::from_secs(300),
             compare_every: None,
             security: Security::PlainOnLoopback,
+            links: LinkOptions::default(),
             make: Arc::new(make),
             procedures: procedures(),
         };

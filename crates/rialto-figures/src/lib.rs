@@ -15,6 +15,7 @@
 //! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
 //! | [`dora`] | dora-1 to dora-11: DORA's figures, on TM1, TPC-B and TPC-C in memory |
 //! | [`charm`] | charm-t1 to charm-t8, charm-2 to charm-5: Charm's tables and figures, on TPC-C in virtual time |
+//! | [`smallbase`] | cluster-t1 to cluster-t3, cluster-nagle, cluster-costs, cluster-scp: Smallbase's tables, on clusters of processes |
 //! | [`steady`] | figures that are the same in every run: what `.ci/run` gates on |
 
 // The object of a commit run has some sixty members in one `json!`.
@@ -32,6 +33,7 @@ pub mod patience;
 pub mod phases;
 pub mod point;
 pub mod rounds;
+pub mod smallbase;
 pub mod steady;
 pub mod system_m;
 
@@ -47,7 +49,7 @@ use rialto_measure::text::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 37] = [
+const FIGURES: [(&str, &str, Make); 43] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -89,6 +91,12 @@ const FIGURES: [(&str, &str, Make); 37] = [
     ("charm-t6", "misprefetches", charm::strategies::misprefetches),
     ("charm-t7", "the strategies with little and with much computation", charm::strategies::idle_loops),
     ("charm-t8", "memory that a transaction keeps between its stages", charm::strategies::memory),
+    ("cluster-t1", "throughput of 1 to 8 nodes, by priority and network", smallbase::scaleup::by_network),
+    ("cluster-t2", "throughput of 1 to 8 nodes, by clients", smallbase::scaleup::by_clients),
+    ("cluster-t3", "response times of 1 to 8 nodes", smallbase::response::times),
+    ("cluster-nagle", "what Nagle's algorithm costs", smallbase::nagle::with_and_without),
+    ("cluster-costs", "the costs of single operations", smallbase::costs::operations),
+    ("cluster-scp", "the requests of a service control point", smallbase::scp::requests),
 ];
 
 /// What the experiments run with.
@@ -100,7 +108,8 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
-    /// In how many rounds each point of System M's and DORA's figures is measured, and the windows of each point of Charm's.
+    /// In how many rounds each point of System M's and DORA's figures is measured, the windows of each point of Charm's, and the runs of each
+    /// of Smallbase's clusters.
     pub rounds: u32,
     /// How large DORA's tables are, in percent of the paper's.
     pub scale: u32,
@@ -115,7 +124,7 @@ impl Lab {
     /// If there are to be no such points.
     pub(crate) fn on_the_clock(&self) -> Result<Duration, RunError> {
         let none = || {
-            let what = "the figures m-… and dora-… are of real runs; give --seconds above zero";
+            let what = "the figures m-…, dora-… and cluster-… are of real runs; give --seconds above zero";
             RunError::Usage(what.to_owned())
         };
         self.seconds.ok_or_else(none)
@@ -215,7 +224,7 @@ pub fn run(ids: &[String], lab: &Lab, directory: &Path, out: &mut dyn Write) -> 
         if !ids.is_empty() && !ids.iter().any(|wanted| wanted == id) {
             continue;
         }
-        let is_real = id.starts_with("m-") || id.starts_with("dora-");
+        let is_real = ["m-", "dora-", "cluster-"].iter().any(|begin| id.starts_with(begin));
         if ids.is_empty() && lab.seconds.is_none() && is_real {
             say(&format!("{id}: left out, it is of real runs"));
             continue;

@@ -48,6 +48,33 @@ impl Latencies {
         if self.count() == 0 { 0.0 } else { self.sum_ns as f64 / self.count() as f64 / 1e3 }
     }
 
+    /// The shortest, in microseconds; `None` if there is no latency.
+    pub fn min_us(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.ns.min_nz() as f64 / 1e3)
+    }
+
+    /// How many are longer than a limit, within a thousandth of it.
+    pub fn over(&self, limit: Duration) -> u64 {
+        let limit = (limit.as_nanos() as u64).clamp(1, LATENCY_NS_MAX);
+        self.count() - self.ns.count_between(0, limit)
+    }
+
+    /// For another process, which puts them together again ([`Latencies::of_parts`]).
+    pub fn parts(&self) -> LatencyParts {
+        let counts =
+            self.ns.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect();
+        LatencyParts { sum_ns: self.sum_ns, counts }
+    }
+
+    /// What another process has sent.
+    pub fn of_parts(parts: &LatencyParts) -> Latencies {
+        let mut all = Latencies { sum_ns: parts.sum_ns, ..Latencies::default() };
+        for (ns, count) in &parts.counts {
+            all.ns.saturating_record_n((*ns).clamp(1, LATENCY_NS_MAX), *count);
+        }
+        all
+    }
+
     /// Some percentiles; `None` if there is no latency.
     pub fn percentiles(&self) -> Option<Percentiles> {
         if self.count() == 0 {
@@ -62,6 +89,15 @@ impl Latencies {
             max_us,
         })
     }
+}
+
+/// Latencies on their way between processes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyParts {
+    /// Their sum, in nanoseconds.
+    pub sum_ns: u64,
+    /// Latencies in nanoseconds, and how many are as long.
+    pub counts: Vec<(u64, u32)>,
 }
 
 /// Percentiles of latencies, in microseconds.
@@ -118,5 +154,23 @@ mod tests {
         let mut all = Latencies::default();
         all.record(Duration::from_secs(1000));
         assert!(all.percentiles().unwrap().max_us >= 99_000_000.0);
+    }
+
+    #[test]
+    fn latencies_of_another_process_are_the_same() {
+        let mut own = Latencies::default();
+        assert_eq!((own.min_us(), own.over(Duration::ZERO)), (None, 0));
+        for us in [300, 300, 9_000, 11_000, 40_000] {
+            own.record(Duration::from_micros(us));
+        }
+        let sent = Latencies::of_parts(&own.parts());
+        assert_eq!(
+            (sent.count(), sent.mean_us(), sent.over(Duration::from_millis(10))),
+            (5, own.mean_us(), 2)
+        );
+        let [least, least_sent] = [&own, &sent].map(|all| all.min_us().unwrap());
+        assert!((least - 300.0).abs() < 0.6 && (least_sent - 300.0).abs() < 0.6, "{least} {least_sent}");
+        assert_eq!(sent.percentiles(), own.percentiles());
+        assert_eq!(sent.parts(), own.parts());
     }
 }

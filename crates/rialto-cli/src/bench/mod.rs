@@ -4,6 +4,7 @@
 //! - [`session`]: a run of a workload on tables; [`commit`]: of bare commit sequences;
 //! - [`versus`]: a run against another, in pairs;
 //! - [`cluster`]: a run against the nodes of a cluster, over the network;
+//! - [`smallbase`]: clusters of processes that the run starts, with clients in each node;
 //! - [`interactive`]: the prompt for people.
 
 pub mod args;
@@ -11,6 +12,7 @@ mod cluster;
 mod commit;
 mod interactive;
 mod session;
+mod smallbase;
 mod versus;
 
 use std::io::Write;
@@ -18,6 +20,7 @@ use std::io::Write;
 use clap::{Args, FromArgMatches, Subcommand};
 use rialto::Database;
 use rialto_measure::RunError;
+use rialto_smallbase::spec::WorkloadName as SmallbaseName;
 use rialto_workloads::card::{self, Card, CardServers};
 use rialto_workloads::tatp::{self, Tatp};
 use rialto_workloads::tpcb::{self, Tpcb};
@@ -26,6 +29,7 @@ use rialto_workloads::tpcc::Tpcc;
 use self::args::{BenchArgs, WorkloadName};
 use self::cluster::ClusterBenchArgs;
 use self::session::run_on_tables;
+use self::smallbase::{NodeArgs, SmallbaseArgs};
 
 /// The command line of `rialto bench`: a workload on a database in this process, or on a cluster.
 #[derive(Debug, Args)]
@@ -39,7 +43,7 @@ pub struct BenchCommand {
     #[command(flatten)]
     here: Here,
     #[command(subcommand)]
-    cluster: Option<OverNetwork>,
+    nodes: Option<OverNodes>,
 }
 
 /// The options of a workload in this process; none if there is one on a cluster.
@@ -72,15 +76,23 @@ impl Args for Here {
 
 /// Workloads on databases of other processes.
 #[derive(Debug, Subcommand)]
-enum OverNetwork {
+enum OverNodes {
     Cluster(ClusterBenchArgs),
+    Smallbase(Box<SmallbaseArgs>),
+    /// Run the requests of a service control point, mostly reads, on a cluster of processes on this machine: the options are those of
+    /// smallbase
+    Scp(Box<SmallbaseArgs>),
+    SmallbaseNode(NodeArgs),
 }
 
 impl BenchCommand {
-    /// Whether an interrupt asks the run to end, so that it cleans up. A prompt and a run in virtual time have nothing to
-    /// clean up.
+    /// Whether an interrupt asks the run to end, so that it cleans up. A prompt, a run in virtual time and a node of
+    /// another process have nothing to clean up.
     pub fn is_cleaned_up(&self) -> bool {
-        self.here.0.as_ref().is_none_or(|args| !args.interactive && args.regime().is_none())
+        match (&self.nodes, &self.here.0) {
+            (Some(OverNodes::SmallbaseNode(_)), _) => false,
+            (_, args) => args.as_ref().is_none_or(|args| !args.interactive && args.regime().is_none()),
+        }
     }
 }
 
@@ -89,8 +101,11 @@ impl BenchCommand {
 /// # Errors
 /// [`RunError`], each with its exit code.
 pub fn run_command(command: &BenchCommand, out: &mut dyn Write) -> Result<bool, RunError> {
-    match (&command.cluster, &command.here.0) {
-        (Some(OverNetwork::Cluster(args)), _) => cluster::run(args, out),
+    match (&command.nodes, &command.here.0) {
+        (Some(OverNodes::Cluster(args)), _) => cluster::run(args, out),
+        (Some(OverNodes::Smallbase(args)), _) => smallbase::run(args, SmallbaseName::Tpcb, out),
+        (Some(OverNodes::Scp(args)), _) => smallbase::run(args, SmallbaseName::Scp, out),
+        (Some(OverNodes::SmallbaseNode(args)), _) => smallbase::run_node(args),
         (None, Some(args)) => run(args, out),
         (None, None) => Err(RunError::Usage("name a workload; --help lists them".to_owned())),
     }

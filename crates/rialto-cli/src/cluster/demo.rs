@@ -15,7 +15,7 @@ use super::demo_file::{Choices, DemoFile};
 use super::ending::Ending;
 use super::failed::Failed;
 use super::files;
-use super::init::{Level2, NodeSpec, Plan, make};
+use super::init::{Level2, NodeSpec, Plan, PromiseArgs, make};
 use super::node_file::{Links, NodeFile};
 use super::processes::{Process, end_all, end_other, find_program};
 use super::say::say;
@@ -54,6 +54,8 @@ pub struct DemoArgs {
     /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync [default: on-disk]
     #[arg(long, value_enum)]
     unprotected: Option<Level2>,
+    #[command(flatten)]
+    promise: PromiseArgs,
     /// The program etcd, by its name or path
     #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
     etcd: PathBuf,
@@ -76,6 +78,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, Failed> {
         replicas: args.replicas,
         links: args.links,
         unprotected: args.unprotected,
+        promise: args.promise,
     };
     let file = DemoFile::open(&args.data, choices)?;
     let Some(etcd) = find_program(&args.etcd)? else {
@@ -138,6 +141,7 @@ impl Demo<'_> {
             replicas: self.file.replicas,
             links: self.file.links,
             unprotected: self.file.unprotected,
+            promise_ms: self.file.promise_ms,
             restored: None,
         };
         make(&plan, &store)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failed::Failed;
 use super::files::{self, Readers};
-use super::init::{Level2, NodeSpec, sizes};
+use super::init::{Level2, NodeSpec, PromiseArgs, sizes};
 use super::node_file::Links;
 
 /// The file's name.
@@ -27,6 +27,9 @@ pub struct DemoFile {
     /// A demo that was made before there was a choice has the first one.
     #[serde(default)]
     pub unprotected: Unprotected,
+    /// How long a promise holds, in milliseconds, if it is not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise_ms: Option<u32>,
     /// The demo's own etcd: the ports for its clients and its peers.
     pub etcd: [u16; 2],
     /// The nodes: the ports for other nodes and for clients.
@@ -41,6 +44,7 @@ pub struct Choices {
     pub replicas: Option<u32>,
     pub links: Option<Links>,
     pub unprotected: Option<Level2>,
+    pub promise: PromiseArgs,
 }
 
 impl DemoFile {
@@ -68,7 +72,8 @@ impl DemoFile {
         let (etcd, nodes) = (pair(), (0..nodes).map(|_| pair()).collect());
         let links = choices.links.unwrap_or(Links::PlainOnLoopback);
         let unprotected = choices.unprotected.map(Unprotected::from).unwrap_or_default();
-        let file = DemoFile { partitions, replicas, links, unprotected, etcd, nodes };
+        let promise_ms = choices.promise.chosen();
+        let file = DemoFile { partitions, replicas, links, unprotected, promise_ms, etcd, nodes };
         let text = serde_json::to_string(&file).expect("the file has numbers");
         files::write(&path, &(text + "\n"), Readers::Owner)?;
         Ok(file)
@@ -109,6 +114,9 @@ impl Choices {
         }
         if self.unprotected.is_some_and(|chosen| Unprotected::from(chosen) != found.unprotected) {
             return Some("another --unprotected".to_owned());
+        }
+        if !self.promise.is_left_out() && self.promise.chosen() != found.promise_ms {
+            return Some("another --promise-ms".to_owned());
         }
         let is_other = self.links.is_some_and(|chosen| chosen != found.links);
         is_other.then(|| "other --links".to_owned())

@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use rialto_cluster::control::ControlStore;
-use rialto_cluster::node::{ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, Standing, init_restored};
-use rialto_cluster::protocol::replication::Unprotected;
+use rialto_cluster::node::{
+    ClusterFacts, Manifest, NodeFacts, PARTITIONS_MAX, PROMISE_MS, Standing, init_restored,
+};
+use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::authority::Authority;
@@ -52,6 +54,34 @@ pub struct InitArgs {
     /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
     #[arg(long, value_enum, default_value = "on-disk")]
     unprotected: Level2,
+    #[command(flatten)]
+    promise: PromiseArgs,
+}
+
+/// How long a promise holds, on the command line.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct PromiseArgs {
+    /// How long a standby's promise holds, in milliseconds, for all nodes: a standby takes over from a primary that is not
+    /// heard once its promise has run out; it never changes [default: 2000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(promise_range()))]
+    promise_ms: Option<u32>,
+}
+
+fn promise_range() -> std::ops::RangeInclusive<i64> {
+    i64::from(*PROMISE_MS.start())..=i64::from(*PROMISE_MS.end())
+}
+
+impl PromiseArgs {
+    /// The choice; none if it is the default.
+    pub fn chosen(self) -> Option<u32> {
+        let usual = ReplicationOptions::default().promise.as_millis();
+        self.promise_ms.filter(|ms| u128::from(*ms) != usual)
+    }
+
+    /// Whether it was left out.
+    pub fn is_left_out(self) -> bool {
+        self.promise_ms.is_none()
+    }
 }
 
 /// What becomes of a commit at level 2 in an unprotected partition, on the command line.
@@ -114,6 +144,8 @@ pub struct Plan {
     pub replicas: u32,
     pub links: Links,
     pub unprotected: Unprotected,
+    /// How long a promise holds, in milliseconds, if it is not the usual one.
+    pub promise_ms: Option<u32>,
     /// The backup whose partitions the cluster is to have, if it is not to be empty.
     pub restored: Option<Manifest>,
 }
@@ -153,6 +185,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode, Failed> {
         replicas,
         links: args.links,
         unprotected: args.unprotected.into(),
+        promise_ms: args.promise.chosen(),
         restored: None,
     };
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -272,6 +305,7 @@ fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<Cl
         partitions: plan.partitions,
         replicas: plan.replicas,
         unprotected: plan.unprotected,
+        promise_ms: plan.promise_ms,
     };
     match &plan.restored {
         Some(manifest) => init_restored(store, &new, &nodes, manifest)?,
@@ -343,6 +377,7 @@ mod tests {
             replicas: 2,
             links,
             unprotected: Unprotected::WhenOnDisk,
+            promise_ms: None,
             restored: None,
         }
     }
@@ -394,6 +429,8 @@ mod tests {
         let other = Plan { partitions: 9, ..self::plan(&directory.0, Links::Tls) };
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
         let other = Plan { unprotected: Unprotected::Refused, ..self::plan(&directory.0, Links::Tls) };
+        assert_eq!(make(&other, &store).unwrap_err().code, 3);
+        let other = Plan { promise_ms: Some(500), ..self::plan(&directory.0, Links::Tls) };
         assert_eq!(make(&other, &store).unwrap_err().code, 3);
         let mut other = self::plan(&directory.0, Links::Tls);
         other.nodes[1].sql = "127.0.0.1:9999".to_owned();

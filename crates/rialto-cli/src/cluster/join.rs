@@ -53,6 +53,7 @@ impl JoinArgs {
             replicas: 0,
             links,
             unprotected: Unprotected::default(),
+            promise_ms: None,
             restored: None,
         };
         if !self.control.is_empty() {
@@ -162,6 +163,7 @@ mod tests {
             replicas: 2,
             links: Links::Tls,
             unprotected: Unprotected::default(),
+            promise_ms: None,
             restored: None,
         }
     }

@@ -13,7 +13,7 @@ use clap::Args;
 use rialto_cluster::control::{ControlError, ControlStore, EtcdStore};
 use rialto_cluster::node::admin::AdminSocket;
 use rialto_cluster::node::{
-    ClusterFacts, FactsError, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
+    ClusterFacts, FactsError, LinkOptions, Node, NodeError, NodeFacts, NodeOptions, Procedures, make_table,
     read_configuration,
 };
 use rialto_cluster::protocol::NodeId;
@@ -225,6 +225,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
         move_patience: MOVE_PATIENCE,
         compare_every: Some(args.compare_every_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         security: file.security(&args.data).map_err(Opening::Failed)?,
+        links: LinkOptions::default(),
         make: Arc::new(make_table),
         procedures: Procedures::default(),
     };

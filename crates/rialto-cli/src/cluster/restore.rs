@@ -14,7 +14,7 @@ use super::backup::in_words;
 use super::control::{TlsArgs, connect};
 use super::failed::Failed;
 use super::files;
-use super::init::{Level2, NodeSpec, Plan, check_addresses, make, sizes};
+use super::init::{Level2, NodeSpec, Plan, PromiseArgs, check_addresses, make, sizes};
 use super::node_file::Links;
 use super::say::say;
 
@@ -48,6 +48,8 @@ pub struct RestoreArgs {
     /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
     #[arg(long, value_enum, default_value = "on-disk")]
     unprotected: Level2,
+    #[command(flatten)]
+    promise: PromiseArgs,
 }
 
 /// Makes it, and says so.
@@ -65,6 +67,7 @@ pub fn run(args: &RestoreArgs) -> Result<ExitCode, Failed> {
         replicas,
         links: args.links,
         unprotected: args.unprotected.into(),
+        promise_ms: args.promise.chosen(),
         restored: Some(manifest.clone()),
     };
     say(in_words(&manifest, &args.from))?;
@@ -88,6 +91,7 @@ fn make_of(plan: &Plan, manifest: &Manifest, from: &Path, store: &dyn ControlSto
         partitions: plan.partitions,
         replicas: plan.replicas,
         unprotected: plan.unprotected,
+        promise_ms: plan.promise_ms,
     };
     match check_restored(store, &facts, &nodes, manifest) {
         Err(FactsError::Another(_)) => {
@@ -151,6 +155,7 @@ mod tests {
             replicas: 1,
             links: Links::PlainOnLoopback,
             unprotected: Level2::OnDisk.into(),
+            promise_ms: None,
             restored: None,
         };
         let of = PartitionBackup {

@@ -8,4 +8,5 @@ mod commit;
 mod common;
 mod figures;
 mod options;
+mod smallbase;
 mod tpcc;

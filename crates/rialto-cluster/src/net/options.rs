@@ -23,9 +23,10 @@ pub enum Security {
 }
 
 /// Whether the kernel holds small writes back until earlier ones are acknowledged (Nagle's algorithm).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Nagle {
     /// Each write is sent at once.
+    #[default]
     Off,
     /// Small writes wait. For measurements.
     On,

@@ -215,3 +215,25 @@ impl Write for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::options::Security;
+    use super::*;
+    use crate::protocol::NodeId;
+
+    #[test]
+    fn small_writes_wait_only_if_that_is_chosen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        for (nagle, is_sent_at_once) in [(Nagle::Off, true), (Nagle::On, false)] {
+            let options =
+                Options { nagle, ..Options::new(1, NodeId(0), "a", address, Security::PlainOnLoopback) };
+            let socket = TcpStream::connect(address).unwrap();
+            let socket = Socket::prepare(socket, &options, Instant::now()).unwrap();
+            assert_eq!(socket.socket.nodelay().unwrap(), is_sent_at_once, "{nagle:?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ const CLUSTER_KEY: &str = "cluster";
 const NODES: &str = "nodes/";
 /// How often a change is tried that others have overtaken.
 const TRIES: usize = 10;
+/// The lengths of a promise that may be chosen, in milliseconds. A shorter one would run out between two heartbeats.
+pub const PROMISE_MS: RangeInclusive<u32> = 100..=60_000;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u32 = 4096;
 
@@ -37,6 +40,9 @@ pub struct ClusterFacts {
     /// there was a choice have the first one.
     #[serde(default)]
     pub unprotected: Unprotected,
+    /// How long a promise holds, in milliseconds, if it was chosen: [`PROMISE_MS`]. Else it is that of the nodes' options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise_ms: Option<u32>,
 }
 
 /// What the cluster does with a node.
@@ -126,11 +132,14 @@ impl fmt::Display for FactsError {
                     Unprotected::WhenOnDisk => "",
                     Unprotected::Refused => ", which refuses commits at level 2 in unprotected ones,",
                 };
+                let promise = facts.promise_ms.map(|ms| format!(" and promises of {ms} ms"));
                 write!(
                     f,
-                    "the control store has a cluster of {} partitions with {} replicas each{refuses} already; give another \
+                    "the control store has a cluster of {} partitions with {} replicas each{}{refuses} already; give another \
                      prefix",
-                    facts.partitions, facts.replicas
+                    facts.partitions,
+                    facts.replicas,
+                    promise.unwrap_or_default()
                 )
             }
             FactsError::LeftOver { key } => write!(
@@ -158,6 +167,11 @@ impl ClusterFacts {
         u128::from_str_radix(&self.id, 16).ok()
     }
 
+    /// Whether the chosen promise, if there is one, is one of [`PROMISE_MS`].
+    fn has_a_promise(&self) -> bool {
+        self.promise_ms.is_none_or(|ms| PROMISE_MS.contains(&ms))
+    }
+
     /// All partitions.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
         (0..self.partitions).map(PartitionId)
@@ -171,7 +185,7 @@ impl ClusterFacts {
         let found = store.get(CLUSTER_KEY)?.value.ok_or(FactsError::NoCluster)?;
         let facts: ClusterFacts = parse(CLUSTER_KEY, &found.value)?;
         match facts.number() {
-            Some(_) if (1..=PARTITIONS_MAX).contains(&facts.partitions) => Ok(facts),
+            Some(_) if (1..=PARTITIONS_MAX).contains(&facts.partitions) && facts.has_a_promise() => Ok(facts),
             _ => Err(damaged(CLUSTER_KEY, "the numbers are no cluster's")),
         }
     }
@@ -434,6 +448,14 @@ fn check(facts: &ClusterFacts, nodes: &[NodeFacts]) -> Result<(), FactsError> {
             "with one replica, partitions are always unprotected, and each commit at level 2 would be refused".to_owned(),
         );
     }
+    if !facts.has_a_promise() {
+        return wrong(format!(
+            "a promise holds for {} to {} ms, not {}",
+            PROMISE_MS.start(),
+            PROMISE_MS.end(),
+            facts.promise_ms.unwrap_or_default()
+        ));
+    }
     for (at, node) in nodes.iter().enumerate() {
         check_name(node)?;
         if nodes[..at].iter().any(|other| other.name == node.name || other.node == node.node) {
@@ -518,7 +540,7 @@ mod tests {
 
     fn facts(id: u32) -> ClusterFacts {
         let unprotected = Unprotected::default();
-        ClusterFacts { id: format!("{id:032x}"), partitions: 3, replicas: 2, unprotected }
+        ClusterFacts { id: format!("{id:032x}"), partitions: 3, replicas: 2, unprotected, promise_ms: None }
     }
 
     fn manifest() -> Manifest {

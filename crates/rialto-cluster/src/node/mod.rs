@@ -46,8 +46,8 @@ pub use claim::has_replicas;
 pub use clock::NodeClock;
 pub use compare::{ComparisonReport, ComparisonStatus, Difference, PartitionComparison};
 pub use facts::{
-    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, Standing, check_restored, first_primary,
-    init, init_restored,
+    ClusterFacts, FactsError, Joined, NodeFacts, PARTITIONS_MAX, PROMISE_MS, Standing, check_restored,
+    first_primary, init, init_restored,
 };
 pub use members::{
     FailedMove, Move, Moves, NoRoom, Placement, Purpose, Round, RoundError, balance_round, drain_round,
@@ -57,5 +57,5 @@ pub use replica::{
     Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotHere, NotServing, Outcome, ReadPermit,
     ReplicaOptions, ReplicaStatus, ToldPlace, read_configuration, read_configurations,
 };
-pub use running::{Node, NodeError, NodeOptions};
+pub use running::{LinkOptions, Node, NodeError, NodeOptions};
 pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

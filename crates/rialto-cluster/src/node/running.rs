@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use super::sending::Sending;
 use super::transactions::Transactions;
 use super::transfer::{Pull, Source, Transfers};
 use crate::control::{ControlError, ControlStore};
-use crate::net::{ConnectionId, Direction, Event, Handler, Links, OpenError, Security};
+use crate::net::{ConnectionId, Direction, Event, Handler, Links, Nagle, OpenError, Security};
 use crate::protocol::replication::{Known, ReplicationOptions};
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
@@ -66,10 +67,39 @@ pub struct NodeOptions {
     pub compare_every: Option<Duration>,
     /// How connections to other nodes are protected.
     pub security: Security,
+    /// What else of these connections is unlike usual.
+    pub links: LinkOptions,
     /// Makes what each new partition has from the beginning.
     pub make: NewPartition,
     /// The procedures that can be called. All nodes should have the same ones.
     pub procedures: Procedures,
+}
+
+/// How a node's connections differ from the usual ones; by default in nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// Where the node takes connections, if that is not the address that the control store has of it: behind a proxy, say,
+    /// which the other nodes connect to.
+    pub listen: Option<SocketAddr>,
+    /// Whether the kernel holds small messages back. Other nodes choose for what they send themselves.
+    pub nagle: Nagle,
+}
+
+impl LinkOptions {
+    /// The options of the connections of a node, which the others reach at this address.
+    fn complete(
+        self,
+        cluster: u128,
+        (node, name): (NodeId, &str),
+        address: SocketAddr,
+        security: Security,
+    ) -> crate::net::Options {
+        let listen = self.listen.unwrap_or(address);
+        crate::net::Options {
+            nagle: self.nagle,
+            ..crate::net::Options::new(cluster, node, name, listen, security)
+        }
+    }
 }
 
 /// Why a node does not run.
@@ -168,6 +198,9 @@ impl Node {
     /// See [`NodeError`].
     pub fn open(mut options: NodeOptions, store: Arc<dyn ControlStore>) -> Result<Node, NodeError> {
         let facts = ClusterFacts::read(&*store)?;
+        if let Some(ms) = facts.promise_ms {
+            options.replication = options.replication.with_promise(Duration::from_millis(u64::from(ms)));
+        }
         options.replication.unprotected = facts.unprotected;
         let nodes = NodeFacts::all(&*store)?;
         let Some(me) = nodes.iter().find(|node| node.name == options.name) else {
@@ -178,10 +211,10 @@ impl Node {
         let has_place = known.values().any(|known| known.configuration.has(NodeId(me.node)));
         claim(&*store, me, &options.directory, has_place, options.takes_over)?;
         let (me, my_name, address) = (NodeId(me.node), me.name.clone(), me.address.clone());
-        let listen = resolve(&address).map_err(|error| NodeError::Address { address, error })?;
+        let address = resolve(&address).map_err(|error| NodeError::Address { address, error })?;
         let number = facts.number().expect("facts that were read have a number");
         let sending = Arc::new(Sending::default());
-        let security = options.security.clone();
+        let (security, link_options) = (options.security.clone(), options.links);
         let transactions = Transactions::start(
             me,
             (facts.partitions, facts.unprotected),
@@ -209,7 +242,7 @@ impl Node {
             is_closed: Mutex::new(false),
             closing: Condvar::new(),
         });
-        let link_options = crate::net::Options::new(number, me, &my_name, listen, security);
+        let link_options = link_options.complete(number, (me, &my_name), address, security);
         let handler: Arc<dyn Handler> = Arc::new(Receiving(parts.clone()));
         let links = Arc::new(Links::open(link_options, handler).map_err(NodeError::Links)?);
         parts.sending.open(&links);
@@ -602,5 +635,21 @@ impl Handler for Receiving {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_listens_and_sends_as_it_is_told() {
+        let [known, own]: [SocketAddr; 2] = ["127.0.0.1:7", "127.0.0.1:8"].map(|text| text.parse().unwrap());
+        let complete =
+            |links: LinkOptions| links.complete(1, (NodeId(0), "a"), known, Security::PlainOnLoopback);
+        let usual = complete(LinkOptions::default());
+        assert_eq!((usual.listen, usual.nagle), (known, Nagle::Off));
+        let other = complete(LinkOptions { listen: Some(own), nagle: Nagle::On });
+        assert_eq!((other.listen, other.nagle), (own, Nagle::On));
     }
 }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rialto::fault_injection;
 use serde::{Deserialize, Serialize};
 
 use super::pace::Pace;
@@ -235,7 +236,9 @@ impl Transfers {
     /// The process ends.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.incoming.lock().clear();
+        if !fault_injection::is_on("closing-leaves-transfers") {
+            self.incoming.lock().clear();
+        }
         self.outgoing.lock().clear();
     }
 }
@@ -286,6 +289,7 @@ impl Pulling {
         match piece.rest {
             Rest::More => self.want(),
             Rest::End => self.has_ended = true,
+            Rest::Failed(_) if fault_injection::is_on("failed-transfer-is-the-end") => self.has_ended = true,
             Rest::Failed(why) => return Err(io::Error::other(format!("{}: {why}", self.from))),
         }
         (self.piece, self.read) = (bytes, 0);
@@ -376,3 +380,6 @@ impl Write for Pushing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -172,12 +172,12 @@ fn add(tx: &mut Transaction<'_>, account: i64, amount: i64) -> rialto::Result<Ve
     }
 }
 
-fn one(procedure: &str, account: i32, more: &[i64]) -> Call {
+pub fn one(procedure: &str, account: i32, more: &[i64]) -> Call {
     let arguments = [&[i64::from(account)], more].concat();
     Call::new(procedure, bytes(&arguments)).key([Value::Int4(account)])
 }
 
-fn two(procedure: &str, (from, to): (i32, i32), more: &[i64]) -> Call {
+pub fn two(procedure: &str, (from, to): (i32, i32), more: &[i64]) -> Call {
     let arguments = [&[i64::from(from), i64::from(to)], more].concat();
     Call::new(procedure, bytes(&arguments)).key([Value::Int4(from)]).key([Value::Int4(to)])
 }

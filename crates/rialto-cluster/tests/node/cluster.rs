@@ -12,8 +12,9 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Joined, Level, Manifest, Node, NodeFacts, NodeOptions, NotServing,
-    Outcome, Standing, first_primary, init, init_restored, make_table, restore_partition,
+    Admitted, ClusterFacts, HostedReplica, Joined, Level, LinkOptions, Manifest, Node, NodeFacts,
+    NodeOptions, NotServing, Outcome, Standing, first_primary, init, init_restored, make_table,
+    restore_partition,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
 use rialto_cluster::protocol::{NodeId, PartitionId};
@@ -129,7 +130,8 @@ impl Cluster {
                 directory: None,
             })
             .collect();
-        let cluster = ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected };
+        let cluster =
+            ClusterFacts { id: format!("{:032x}", 77), partitions, replicas, unprotected, promise_ms: None };
         let directory = Directory::new(name);
         match backup {
             None => init(&store, &cluster, &facts).unwrap(),
@@ -177,6 +179,7 @@ impl Cluster {
             move_patience: self.move_patience,
             compare_every: self.compare_every,
             security: Security::PlainOnLoopback,
+            links: LinkOptions::default(),
             make: Arc::new(make),
             procedures: crate::calls::procedures(node),
         };
@@ -208,9 +211,14 @@ impl Cluster {
         number
     }
 
+    /// Where a node has its replica of a partition, if it has one.
+    pub fn directory_of(&self, node: usize, partition: u32) -> PathBuf {
+        self.directory.path().join(format!("node-{node}/partition-{partition}"))
+    }
+
     /// Whether a node has a directory for a replica of a partition.
     pub fn has_directory(&self, node: usize, partition: u32) -> bool {
-        self.directory.path().join(format!("node-{node}/partition-{partition}")).exists()
+        self.directory_of(node, partition).exists()
     }
 
     pub fn stop(&mut self, node: usize) {

@@ -267,6 +267,31 @@ fn a_move_to_a_node_that_does_not_run_ends_and_another_node_is_found() {
 }
 
 #[test]
+fn a_move_whose_copy_fails_ends_and_another_node_is_found() {
+    let mut cluster = Cluster::new("copy-fails", 2, 1, 2);
+    cluster.move_patience = Duration::from_secs(10);
+    for node in 0..2 {
+        cluster.stop(node);
+        cluster.start(node);
+    }
+    ready(&cluster, 1, 2);
+    assert!(cluster.write(0, 1, Level::Standby));
+    let (broken, new) = (cluster.join(), cluster.join());
+    // No directory can be made there.
+    std::fs::write(cluster.directory_of(broken, 0), "in the way").unwrap();
+    let next = Move::new(Some(1), Some(broken as u32));
+    assert!(placement(&cluster).moves.set(&cluster.store, PartitionId(0), Some(next)).unwrap());
+    drain(&cluster, 1, Some(broken as u32));
+    settles(&cluster, 1);
+    let found = placement(&cluster);
+    assert_eq!((found.on(new as u32).len(), found.on(broken as u32).len()), (1, 0));
+    let why = &found.moves.why_avoided(broken as u32).expect("a reason").why;
+    // Without a directory the replica says nothing.
+    assert!(why.contains("its replica was not heard"), "{why}");
+    assert_eq!(cluster.rows(0), [1]);
+}
+
+#[test]
 fn a_drain_ends_when_the_node_is_a_member_again() {
     let cluster = Cluster::new("again", 3, 3, 2);
     ready(&cluster, 3, 2);

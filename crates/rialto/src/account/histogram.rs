@@ -50,6 +50,13 @@ impl TimeHistogram {
         self.counts.iter().sum()
     }
 
+    /// How many times are in buckets that begin at this time or later.
+    pub fn count_from(&self, time: Duration) -> u64 {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let counts = self.counts.iter().enumerate();
+        counts.filter(|(nth, _)| least(*nth) >= ns).map(|(_, count)| count).sum()
+    }
+
     /// The time that a share (0 to 1) of all times is at or below: the middle of its bucket. `None` if there are no
     /// times.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
@@ -145,6 +152,8 @@ mod tests {
         assert!(near(all.quantile(0.9), 1_000) && near(all.quantile(0.91), 100_000), "{all:?}");
         let later = all.since(&before);
         assert_eq!(later.count(), 10);
+        let over = |us| all.count_from(Duration::from_micros(us));
+        assert_eq!([0, 50, 1_000].map(over), [100, 10, 0]);
         assert!(near(later.quantile(0.0), 100_000), "{later:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rialto::fault_injection;
 
+use super::hand_overs::HandOvers;
 use super::moves::{Move, Purpose};
 use super::placement::Placement;
 use super::unheard::Unheard;
@@ -14,11 +15,6 @@ use crate::node::replica::{Catching, HostedReplica};
 use crate::protocol::replication::{Configuration, Once};
 use crate::protocol::{NodeId, PartitionId};
 
-/// After so long a primary that is to go is asked again to hand over: transactions may have kept it. The pauses double up to
-/// [`HAND_OVER_AT_MOST`], since each attempt takes no new transactions for as long as a promise holds.
-const HAND_OVER_AGAIN: Duration = Duration::from_secs(10);
-/// The longest such pause.
-const HAND_OVER_AT_MOST: Duration = Duration::from_secs(80);
 /// The most repairs of one node at a time: each copies a partition.
 const REPAIRS_MAX: usize = 2;
 
@@ -35,8 +31,8 @@ pub struct Keeper {
     unheard: Unheard,
     /// How far the new replica of a move is, and since when.
     progress: BTreeMap<PartitionId, (Move, Catching, Instant)>,
-    /// When a primary was asked last to hand over, and how often it was.
-    handed_over: BTreeMap<PartitionId, (Instant, u32)>,
+    /// When primaries were asked to hand over.
+    handed_over: HandOvers,
     /// What keeps partitions from what is due for them, in words.
     trouble: BTreeMap<PartitionId, String>,
 }
@@ -50,7 +46,7 @@ impl Keeper {
             move_patience,
             unheard: Unheard::default(),
             progress: BTreeMap::new(),
-            handed_over: BTreeMap::new(),
+            handed_over: HandOvers::default(),
             trouble: BTreeMap::new(),
         }
     }
@@ -80,7 +76,7 @@ impl Keeper {
         self.note_unheard(&led);
         let is_led = |id: &PartitionId| led.iter().any(|(replica, _)| replica.partition() == *id);
         self.trouble.retain(|id, _| is_led(id));
-        self.handed_over.retain(|id, _| is_led(id) && placement.moves.of(*id).is_some());
+        self.handed_over.retain(|id| is_led(&id) && placement.moves.of(id).is_some());
         self.progress.retain(|id, _| is_led(id));
         let mut repairs = placement.moves.all().filter(|(id, _)| is_led(id)).count();
         for (replica, configuration) in &led {
@@ -227,10 +223,8 @@ impl Keeper {
             return replica.remove(from, once);
         }
         let partition = replica.partition();
-        let (at, times) =
-            self.handed_over.get(&partition).map_or((None, 0), |(at, times)| (Some(*at), *times));
-        let pause = (HAND_OVER_AGAIN * 2_u32.pow(times.saturating_sub(1).min(8))).min(HAND_OVER_AT_MOST);
-        let is_due = at.is_none_or(|at| at.elapsed() >= pause);
+        let (now, times) = (Instant::now(), self.handed_over.times(partition));
+        let is_due = self.handed_over.is_due(partition, now);
         let standbys = || configuration.standbys().map(|member| member.node);
         let to = found.to.map(NodeId).or_else(|| standbys().find(|node| placement.is_member(node.0)));
         if times > 1 {
@@ -238,12 +232,12 @@ impl Keeper {
             let what = format!(
                 "{partition} was to be handed over {times} times, and has {running} transactions open that keep it; it is \
                  tried again every {} s: end the sessions that leave transactions open",
-                pause.as_secs()
+                self.handed_over.pause(partition).as_secs()
             );
             self.trouble.insert(partition, what);
         }
         if let Some(to) = to.filter(|_| is_due) {
-            self.handed_over.insert(partition, (Instant::now(), times + 1));
+            self.handed_over.asked(partition, now);
             replica.switch_over(to);
         }
     }

@@ -9,6 +9,7 @@
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
 //! - [`next_primary`] (`primaries`): which primary is to change so that nodes lead about as many partitions.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
+//! - `hand_overs`: when a primary that is to go is asked to hand over.
 //! - `unheard`: since when replicas are not heard.
 //! - `given_up`: the directory of a replica that its node has no more.
 //!
@@ -26,6 +27,7 @@
 //!    taken back.
 
 mod given_up;
+mod hand_overs;
 mod keeper;
 mod moves;
 mod placement;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rialto::{Error, Lsn, Transaction, TxOptions};
+use rialto::{Error, Lsn, Transaction, TxOptions, fault_injection};
 use rialto_sql::partitions::partition_of;
 
 use super::branch::has_no_effect;
@@ -305,7 +305,8 @@ impl Transactions {
         let (procedure, level) = (&trying.procedure, trying.call.level.of_protocol());
         let db = lead.database();
         let read_only = procedure.access() == Access::Reads;
-        if !read_only && level == Level::Replicated && lead.refuses_level_2() {
+        let is_refused = lead.refuses_level_2() && !fault_injection::is_on("calls-run-unprotected");
+        if !read_only && level == Level::Replicated && is_refused {
             return Tried::Passing(unprotected(served.serves().partition).to_string());
         }
         let options = TxOptions { read_only, ..options(db, procedure, level) };

@@ -50,6 +50,19 @@ pub struct ReplicationOptions {
 }
 
 impl ReplicationOptions {
+    /// These options with another promise. The times that have to fit into one, or to outlast one, change with it.
+    pub fn with_promise(self, promise: Duration) -> ReplicationOptions {
+        ReplicationOptions {
+            promise,
+            drift_margin: promise / 10,
+            heartbeat: promise / 8,
+            silent_after: promise / 2,
+            lag_max: promise * 3 / 2,
+            retry: promise / 4,
+            ..self
+        }
+    }
+
     /// How long a primary counts a promise, from before it asked.
     pub fn counted_promise(&self) -> Duration {
         self.promise.saturating_sub(self.drift_margin)
@@ -72,6 +85,22 @@ impl Default for ReplicationOptions {
             redo_waits_max: Duration::from_secs(1),
             min_in_sync: 2,
             unprotected: Unprotected::WhenOnDisk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_times_are_those_of_the_usual_promise() {
+        let usual = ReplicationOptions::default();
+        assert_eq!(usual.with_promise(usual.promise), usual);
+        for ms in [100, 200, 1_000, 60_000] {
+            let other = usual.with_promise(Duration::from_millis(ms));
+            assert!(other.heartbeat * 3 < other.silent_after, "{other:?}");
+            assert!(other.silent_after < other.counted_promise(), "{other:?}");
         }
     }
 }

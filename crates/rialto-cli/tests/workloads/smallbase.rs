@@ -1,0 +1,183 @@
+//! `rialto bench smallbase`, `rialto bench scp` and the figures of clusters, run as a user runs them, with small sizes.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
+
+const SMALL: [&str; 11] = [
+    "--accounts",
+    "50",
+    "--branches",
+    "2",
+    "--warmup",
+    "0.1",
+    "--memory-bytes",
+    "268435456",
+    "--repeat",
+    "1",
+    "--json",
+];
+
+fn bench<'a>(workload: &'a str, data: &'a Directory, more: &[&'a str]) -> Vec<&'a str> {
+    [&["bench", workload, "--data", data.name()], &SMALL[..], more].concat()
+}
+
+#[test]
+fn processes_with_standbys_run_transactions_of_both_kinds() {
+    let data = Directory::new("smallbase");
+    let measure = |seconds: &str| {
+        let more =
+            ["--nodes", "1,2", "--remote-pct", "50", "--durability", "standby", "--real-time", "--outliers"];
+        let output =
+            succeeds(run(&bench("smallbase", &data, &[&more[..], &["--seconds", seconds]].concat())));
+        assert!(stdout(&output).contains("TPC-B over partitions"), "{}", stdout(&output));
+        json(&output)
+    };
+    let counts = ["local_us.count", "remote_us.count"];
+    let is_enough =
+        |found: &serde_json::Value| counts.iter().all(|count| number(&found["points"][1], count) > 0.0);
+    let found = measured(0.5, measure, is_enough);
+    assert!(is_enough(&found), "{found}");
+    assert_eq!(
+        (&found["consistent"], &found["replicas"], &found["durability"]),
+        (&true.into(), &2.into(), &"standby".into())
+    );
+    let [one, two] = [0, 1].map(|nth| &found["points"][nth]);
+    assert_eq!(
+        (number(one, "nodes"), number(one, "remote_us.count"), number(one, "messages_per_txn")),
+        (1.0, 0.0, 0.0)
+    );
+    assert_eq!(
+        (number(two, "nodes"), number(two, "efficiency_pct"), number(two, "cpu_efficiency_pct")),
+        (2.0, 100.0, 100.0)
+    );
+    // Each process has used processor time of its own.
+    for node in at(two, "of_nodes").as_array().expect("an array") {
+        assert!(number(node, "cpu_us") > 0.0, "{two}");
+    }
+    assert!(!data.path().exists(), "the data are gone");
+}
+
+#[test]
+fn a_database_without_a_cluster_is_measured_for_comparison() {
+    let data = Directory::new("smallbase-alone");
+    let found =
+        json(&succeeds(run(&bench("smallbase", &data, &["--nodes", "1", "--alone", "--seconds", "0.2"]))));
+    assert_eq!((&found["alone"], &found["consistent"]), (&true.into(), &true.into()));
+    assert_eq!(number(&found, "messages_per_txn"), 0.0);
+}
+
+#[test]
+fn a_service_control_point_is_run_over_a_slow_network() {
+    let data = Directory::new("scp");
+    let more = [
+        "--seconds",
+        "0.5",
+        "--link-mbit",
+        "10",
+        "--link-delay-us",
+        "1000",
+        "--no-namespaces",
+        "--remote-pct",
+        "100",
+    ];
+    let found = json(&succeeds(run(&bench("scp", &data, &more))));
+    assert_eq!(
+        (&found["workload"], &found["namespaces"], &found["consistent"]),
+        (&"scp".into(), &false.into(), &true.into())
+    );
+    if number(&found, "committed") > 0.0 {
+        assert!(number(&found["points"][0], "remote_us.min") >= 2_000.0, "{found}");
+    }
+}
+
+#[test]
+fn wrong_options_and_directories_in_use_are_refused() {
+    for (line, code, named) in [
+        ("bench smallbase --nodes 2 --replicas 3", 2, "--replicas 3"),
+        ("bench smallbase --scale 2", 2, "--scale"),
+        ("bench scp --as-paper", 2, "--as-paper"),
+        ("bench tpcb --as-paper", 2, "--as-paper"),
+        ("bench smallbase-node 0 /nowhere/at-all", 4, "/nowhere/at-all"),
+    ] {
+        let output = run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{line}: {}", stderr(&output));
+    }
+    let data = Directory::new("smallbase-in-use");
+    std::fs::create_dir_all(data.path().join("something")).expect("it can be made");
+    let output = run(&bench("smallbase", &data, &["--seconds", "0.1"]));
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--data"), "{}", stderr(&output));
+}
+
+/// The processes whose command line has this word.
+fn processes_with(word: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    let lines = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains("smallbase-node") && line.contains(word)).collect()
+}
+
+#[test]
+fn nodes_end_with_the_command_that_has_started_them() {
+    let data = Directory::new("smallbase-killed");
+    let mut running =
+        program(&bench("smallbase", &data, &["--seconds", "600"])).spawn().expect("the program starts");
+    // In the name of the socket that nodes connect to.
+    let socket = format!("rialto-smallbase-{}-", running.id());
+    let within = |what: &str, is_so: &dyn Fn(usize) -> bool| {
+        let began = Instant::now();
+        while !is_so(processes_with(&socket).len()) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}: {:?}", processes_with(&socket));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // The last node has opened its partition, as it was told by the command.
+    let opened = data.path().join("node1/partition-1/database");
+    within("two nodes run", &|found| found == 2 && opened.exists());
+    running.kill().expect("it runs");
+    running.wait().expect("it has ended");
+    within("no node runs", &|found| found == 0);
+    let left = std::env::temp_dir().join(format!("{socket}0"));
+    let _ = std::fs::remove_file(left);
+}
+
+#[test]
+fn response_times_become_a_figure_with_those_of_the_paper() {
+    let (out, data) = (Directory::new("figures-cluster-out"), Directory::new("figures-cluster-data"));
+    let measure = |seconds: &str| {
+        let line = [
+            "figures",
+            "cluster-t3",
+            "--out",
+            out.name(),
+            "--data",
+            data.name(),
+            "--rounds",
+            "1",
+            "--seconds",
+            seconds,
+        ];
+        succeeds(run(&line));
+        let csv = std::fs::read_to_string(out.path().join("cluster-t3.csv")).expect("it is written");
+        csv.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect::<Vec<Vec<String>>>()
+    };
+    // The column of the local mean, in all rows but the header.
+    let has_run =
+        |rows: &Vec<Vec<String>>| rows[1..].iter().all(|row| row[3].parse::<f64>().is_ok_and(|us| us > 0.0));
+    let rows = measured(0.05, measure, has_run);
+    assert!(has_run(&rows), "{rows:?}");
+    // Points so short are of one and two nodes, in two series.
+    assert!(rows.len() >= 5, "{rows:?}");
+    assert_eq!(
+        (rows[2][1].as_str(), rows[2].last().map(String::as_str)),
+        ("2", Some("0.05")),
+        "the paper's: {rows:?}"
+    );
+    let text = std::fs::read_to_string(out.path().join("cluster-t3.md")).expect("it is written");
+    assert!(text.contains("The paper: local transactions take 0.63 ms"), "{text}");
+    assert!(out.path().join("cluster-t3.svg").exists());
+    let none = run(&["figures", "cluster-t1", "--out", out.name(), "--seconds", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
+}

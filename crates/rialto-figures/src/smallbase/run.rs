@@ -1,0 +1,141 @@
+//! Clusters of some sizes, measured one after the other.
+
+use std::time::Duration;
+
+use rialto_measure::RunError;
+use rialto_measure::machine::memory_available;
+use rialto_measure::spread::Spread;
+use rialto_measure::text::say;
+use rialto_smallbase::outcome::{Point, Ran};
+use rialto_smallbase::parent::measure;
+use rialto_smallbase::spec::{Level, Load, Network, Nodes, Priority, Protocol, Shape, Spec, WorkloadName};
+
+use super::super::Lab;
+use crate::point::machine;
+
+/// Messages on the paper's Ethernet took so much longer than on its FDDI, by its section 5.7: 300 us for a remote transaction, of two
+/// messages.
+const ETHERNET_DELAY: Duration = Duration::from_micros(150);
+const ETHERNET_MBIT: u32 = 10;
+
+/// What is run on clusters of several sizes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// As in tables and pictures.
+    pub name: &'static str,
+    pub workload: WorkloadName,
+    pub protocol: Protocol,
+    pub level: Level,
+    pub priority: Priority,
+    pub clients: u32,
+    pub network: Network,
+    pub outliers: bool,
+}
+
+impl Setting {
+    /// One client a node, with normal priority, as the paper ran it.
+    pub const fn of_paper(name: &'static str) -> Setting {
+        Setting {
+            name,
+            workload: WorkloadName::Tpcb,
+            protocol: Protocol::AsPaper,
+            level: Level::Memory,
+            priority: Priority::Normal,
+            clients: 1,
+            network: Network {
+                nagle: false,
+                mbit: None,
+                delay: Duration::ZERO,
+                namespaces: rialto_smallbase::spec::Namespaces::IfAllowed,
+            },
+            outliers: false,
+        }
+    }
+
+    /// The same with real-time priority.
+    pub const fn in_real_time(self) -> Setting {
+        Setting { priority: Priority::RealTime, ..self }
+    }
+
+    /// The same on the paper's Ethernet.
+    pub const fn on_ethernet(self) -> Setting {
+        let network = Network { mbit: Some(ETHERNET_MBIT), delay: ETHERNET_DELAY, ..self.network };
+        Setting { network, ..self }
+    }
+
+    /// The same with whole transactions, which are in the memories of two replicas before they are answered.
+    pub const fn with_standbys(self) -> Setting {
+        Setting { protocol: Protocol::Atomic, level: Level::Standby, ..self }
+    }
+}
+
+/// The sizes of clusters, in nodes: the wanted ones, and the smallest alone where points are short.
+pub fn sizes(lab: &Lab, wanted: &[u32]) -> Vec<u32> {
+    wanted.iter().copied().filter(|nodes| *nodes <= 2 || !lab.is_small()).collect()
+}
+
+/// Measures a setting on a cluster of so many nodes.
+///
+/// # Errors
+/// A run that fails, or whose tables do not hold what the clients were told.
+pub fn run(lab: &Lab, setting: &Setting, nodes: u32) -> Result<Point, RunError> {
+    let window = lab.on_the_clock()?;
+    say(&format!("  {}: {nodes} nodes", setting.name));
+    let (accounts, memory_bytes) = match lab.is_small() {
+        true => (Some(100), Some(u64::from(nodes) * (64 << 20))),
+        false => (None, memory_available().map(|bytes| bytes / 2)),
+    };
+    let replicas = if nodes == 1 || setting.protocol == Protocol::AsPaper { 1 } else { 2 };
+    let spec = Spec {
+        shape: Shape { nodes, partitions: 1, replicas },
+        data: Spec::data(setting.workload, setting.protocol, None, accounts),
+        network: setting.network,
+        priority: setting.priority,
+        nodes: Nodes::of_this_program()
+            .map_err(|cause| RunError::Io { during: "looking for this program", cause })?,
+        directory: lab.data.join("cluster"),
+        memory_bytes: memory_bytes.unwrap_or(1 << 30),
+    };
+    let load = Load {
+        clients: setting.clients,
+        remote_pct: 15,
+        pace: None,
+        level: setting.level,
+        warmup: window / 10,
+        window,
+        seed: lab.seed,
+        outliers: setting.outliers,
+    };
+    let point = measure(&spec, &load, lab.rounds)?;
+    // The directory of the figures was made for it.
+    let _ = std::fs::remove_dir(&lab.data);
+    match point.problems.is_empty() {
+        true => Ok(point),
+        false => Err(RunError::Inconsistent(point.problems.join("; "))),
+    }
+}
+
+/// The throughput of the runs of a point.
+pub fn per_s(point: &Point) -> Spread {
+    Spread::of(point.runs.iter().map(Ran::per_s)).expect("a point has a run")
+}
+
+/// What all experiments have in common, for their paragraphs.
+pub fn common(lab: &Lab, points: &[Point]) -> String {
+    let seconds = lab.seconds.map_or(0.0, |seconds| seconds.as_secs_f64());
+    let networks = match points.iter().all(|point| point.has_networks) {
+        true => "a network namespace each",
+        false => "one loopback network",
+    };
+    let priority = match points.iter().any(|point| point.is_real_time) {
+        true => "",
+        false => " This process may not choose real-time priority, so all is of normal priority.",
+    };
+    format!(
+        "Medians of {} runs of {seconds} s (the paper: of 120 s, the mean of five); nodes are processes on one machine, with {networks}, and \
+         share its processors, so that efficiency by throughput falls once they are used up; efficiency by processor time is what it \
+         would be if each node had processors of its own.{priority} On {}.",
+        lab.rounds,
+        machine()
+    )
+}
