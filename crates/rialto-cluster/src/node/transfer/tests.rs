@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Piece, Rest, Source, Transfers};
 use crate::net::{ConnectionId, Event, Handler, Links, Options, Security};
+use crate::node::pace::Pace;
 use crate::node::sending::Sending;
 use crate::protocol::{NodeId, PartitionId};
 
@@ -51,7 +52,7 @@ fn two() -> Two {
     }
     let sending = Arc::new(Sending::default());
     sending.open(&one);
-    Two { transfers: Arc::new(Transfers::new(sending)), _links: [one, two] }
+    Two { transfers: Arc::new(Transfers::new(sending, Pace::new(None))), _links: [one, two] }
 }
 
 /// Reads a copy of a partition from node 2 on a thread of its own; what comes of it is told.
