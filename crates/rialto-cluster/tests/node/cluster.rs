@@ -83,7 +83,7 @@ impl Cluster {
     /// A calm one, in which the redo waits for this long for transactions that read at a replica.
     pub fn calm_and_yielding(name: &str, nodes: u32, redo_waits_max: Duration) -> Cluster {
         let replication = ReplicationOptions { redo_waits_max, ..calm() };
-        Cluster::made(name, (nodes, 1, nodes), Unprotected::WhenOnDisk, None, replication)
+        Cluster::made(name, (nodes, 1, nodes), Unprotected::WhenOnDisk, None, (replication, None))
     }
 
     /// A calm one, with an operator's choice for unprotected partitions.
@@ -155,7 +155,6 @@ impl Cluster {
             repair_after: None,
             copy_bytes_per_second: None,
             move_patience: Duration::from_secs(120),
-            move_patience: PATIENCE,
             compare_every,
             directory,
             listeners,
