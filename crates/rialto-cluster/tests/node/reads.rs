@@ -9,21 +9,15 @@ use rialto_cluster::node::{Node, NotHere, ToldPlace};
 use rialto_cluster::protocol::{Epoch, PartitionId};
 use rialto_sql::Session;
 
-use crate::cluster::{Cluster, PATIENCE, soon};
+use crate::cluster::{Cluster, patience, soon};
 use crate::sql::{ready, run, session, try_run};
 
-/// The longest wait for what a bug may keep from coming. `RIALTO_PATIENCE_S` gives another number of seconds, for runs with
-/// bugs that are put back.
-fn patience() -> Duration {
-    let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
-    seconds.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.parse().expect("a number of seconds")))
-}
-
-/// As [`soon`], for what a bug may keep from coming.
+/// As [`soon`], for what a bug may keep from coming: one step alone.
 fn comes(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
+    let is_short = std::env::var_os("RIALTO_PATIENCE_S").is_some();
+    let (began, patience) = (Instant::now(), if is_short { patience() / 4 } else { patience() });
     while !is_so() {
-        assert!(began.elapsed() < patience(), "{what}");
+        assert!(began.elapsed() < patience, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
