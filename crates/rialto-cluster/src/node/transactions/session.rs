@@ -142,7 +142,9 @@ impl SessionTransaction {
                 Ok(serves) => serves,
                 Err(error) => return failed(error),
             };
-            let coordinated = self.node.coordinators().begin(Pace::Call);
+            let node = self.node.clone();
+            let coordinated = node.coordinators().begin(Pace::Call);
+            let _ending = node.coordinators().ending(&coordinated);
             let may_send = coordinated.begin_call(partition, serves.opening);
             self.join(&coordinated, serves);
             self.called = Some(serves);
@@ -192,7 +194,9 @@ impl SessionTransaction {
         let mut newer_than = None;
         loop {
             let serves = self.find_primary(partition, newer_than)?;
-            let coordinated = self.node.coordinators().begin(Pace::Call);
+            let node = self.node.clone();
+            let coordinated = node.coordinators().begin(Pace::Call);
+            let _ending = node.coordinators().ending(&coordinated);
             let may_send = coordinated.begin_call(partition, serves.opening);
             let body = Body::Call {
                 opening: serves.opening,
@@ -202,12 +206,13 @@ impl SessionTransaction {
                 action: self.action(partition, what.clone()),
             };
             if may_send {
-                self.node.request_all(vec![Message {
+                let own = self.node.request_all(vec![Message {
                     from: Sender::Coordinator(self.node.me()),
                     to: Address::Partition(partition),
                     transaction: coordinated.id,
                     body,
                 }]);
+                own.run();
             }
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
