@@ -5,6 +5,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -36,8 +37,30 @@ type Key = (Level, Lsn, u64);
 enum Then {
     /// A thread is woken. It looks again.
     Wake(Arc<Waker>),
-    /// This is told, on the thread of the replica's driver: whether it may be answered. It does not block.
+    /// This is told, on the thread of the replica's driver: whether it may be answered. It waits for no transaction's lock and
+    /// for no disk. It may wait for a step of a partition of this node, and write to links what they take at once.
     Tell(Box<dyn FnOnce(bool) + Send>),
+}
+
+/// Whether all that was to be told has been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Told {
+    /// It has.
+    All,
+    /// At least one was not told: it has failed in a panic, which has told of itself. The others were.
+    Panicked,
+}
+
+/// Ends these waits. A panic of one keeps none of the others waiting, nor does it end the replica's driver.
+fn end_all(waits: Vec<Then>, is_answered: bool) -> Told {
+    let mut told = Told::All;
+    for then in waits {
+        if catch_unwind(AssertUnwindSafe(|| then.is_over(is_answered))).is_err() {
+            told = Told::Panicked;
+        }
+    }
+    told
 }
 
 impl Then {
@@ -132,7 +155,7 @@ impl Shared {
     }
 
     /// Tells what may be answered by now, and what will not be any more. Called after each step, with no lock held.
-    pub fn answer_waiting(&self) {
+    pub fn answer_waiting(&self) -> Told {
         let mut answered = Vec::new();
         let ended = {
             let state = &mut *self.state.lock();
@@ -156,10 +179,26 @@ impl Shared {
             }
             ended
         };
-        answered.into_iter().for_each(|then| then.is_over(true));
-        if !fault_injection::is_on("waits-outlive-their-lead") {
-            ended.into_iter().for_each(|then| then.is_over(false));
+        let mut told = end_all(answered, true);
+        if !fault_injection::is_on("waits-outlive-their-lead") && end_all(ended, false) == Told::Panicked {
+            told = Told::Panicked;
         }
+        told
+    }
+
+    /// Ends the replica: nothing is answered any more, and what waits is told so. Gives what the replica had of its database.
+    pub fn end(&self) -> Kernel {
+        let kernel = {
+            let mut state = self.state.lock();
+            state.machine = None;
+            state.leads += 1;
+            std::mem::replace(&mut state.kernel, Kernel::Closed)
+        };
+        self.changed.notify_all();
+        self.reads.close();
+        // The replica ends anyway.
+        let _ = self.answer_waiting();
+        kernel
     }
 }
 
@@ -286,5 +325,23 @@ impl Lead {
             // With too few replicas in sync its disk counts, at level 2, too.
             false => Looked::Waits { needs_disk: level == Level::Disk || machine.needs_disk_for_level_2() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ends_in_a_panic_keeps_no_other_waiting() {
+        let (told, is_told) = channel();
+        let tells =
+            |told: std::sync::mpsc::Sender<bool>| Then::Tell(Box::new(move |is| told.send(is).unwrap()));
+        let panics = Then::Tell(Box::new(|_| panic!("a test's panic")));
+        assert_eq!(end_all(vec![tells(told.clone()), panics, tells(told.clone())], true), Told::Panicked);
+        assert_eq!(end_all(vec![tells(told)], false), Told::All);
+        assert_eq!(is_told.iter().collect::<Vec<_>>(), [true, true, false]);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rialto::log::{LogCursor, LogPoint};
 use rialto::{Error, Follower, Lsn};
 
+use super::answering::Told;
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
 use super::saved_file::SavedFile;
@@ -125,8 +127,27 @@ pub fn start(
         is_unfit: false,
     };
     let name = format!("rialto-replica-{}", partition.0);
-    let thread = std::thread::Builder::new().name(name).spawn(move || driver.run())?;
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let _ends = EndsByPanic(driver.shared.clone());
+        driver.run();
+    })?;
     Ok((inputs, thread))
+}
+
+/// Ends a replica whose driver panics: what waits for it is told, and its database is closed.
+struct EndsByPanic(Arc<Shared>);
+
+impl Drop for EndsByPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().trouble = Some(
+                "the replica has stopped: its driver has failed in a panic, which the node's output shows"
+                    .to_owned(),
+            );
+            // A second panic would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| close(self.0.end())));
+        }
+    }
 }
 
 /// Whether a task that changes the database is on its way.
@@ -225,10 +246,20 @@ impl Driver {
 
     /// Tells what waits for an answer, and what waits for the replica's role.
     fn tell(&mut self) {
-        self.shared.answer_waiting();
+        self.answer_waiting();
         let leads = self.shared.state.lock().leads;
         if std::mem::replace(&mut self.told_leads, leads) != leads {
             self.shared.changed.notify_all();
+        }
+    }
+
+    fn answer_waiting(&self) {
+        let leads = self.shared.state.lock().leads;
+        if self.shared.answer_waiting() == Told::Panicked {
+            // What was to be told is not: another opening finds out.
+            let why =
+                "a step of one of its transactions has failed in a panic, which the node's output shows";
+            let _ = self.inputs.send(Input::Resign(leads, why.to_owned()));
         }
     }
 
@@ -238,15 +269,7 @@ impl Driver {
 
     /// Ends the replica: nothing is answered any more, and the database is closed.
     fn end(self) {
-        let kernel = {
-            let mut state = self.shared.state.lock();
-            state.machine = None;
-            state.leads += 1;
-            std::mem::replace(&mut state.kernel, Kernel::Closed)
-        };
-        self.shared.changed.notify_all();
-        self.shared.reads.close();
-        self.shared.answer_waiting();
+        let kernel = self.shared.end();
         drop(self.shipping);
         // The tasks that are on their way end first.
         drop(self.work);
@@ -367,8 +390,9 @@ impl Driver {
             Input::Store(event) => self.step(event, &[]),
             Input::Kernel(done) => self.done(done),
             Input::LogMoved => {
-                // What moves from here on is told again.
-                self.shared.is_log_moved.store(false, Ordering::Release);
+                // What moves from here on is told again. What moved before is seen by this step: the swap acquires what
+                // was written before the flag was set.
+                self.shared.is_log_moved.swap(false, Ordering::AcqRel);
                 self.step(Event::LogMoved, &[])
             }
             Input::Sync => {
@@ -642,7 +666,7 @@ impl Driver {
             }
             Effect::GoOn => self.shared.state.lock().admission = Admission::Open,
             Effect::StartOver { primary } => self.start_over(primary),
-            Effect::AnswersGrew => self.shared.answer_waiting(),
+            Effect::AnswersGrew => self.answer_waiting(),
             Effect::Report(report) => self.trouble(in_words(&report)),
         }
         Ok(())
