@@ -154,7 +154,8 @@ impl Transactions {
     }
 
     /// As [`Transactions::call`], into buffers that are used again: a call without a number that runs on this thread then
-    /// allocates nothing, as far as its bodies do not. After an error the outputs are of no use.
+    /// allocates nothing at level memory, as far as its bodies do not. At other levels a wait for the level allocates. After
+    /// an error the outputs are of no use.
     ///
     /// # Errors
     /// As [`Transactions::call`].
@@ -264,6 +265,7 @@ impl Transactions {
         };
         // Its body may take its time. Partitions need not remember all that has ended since.
         let coordinated = self.coordinators().begin(Pace::Statements);
+        let ending = self.coordinators().ending(&coordinated);
         let may_send = coordinated.begin_call(partition, serves.opening);
         let part = Part::Whole { arguments: call.arguments.clone() };
         let body = Body::Call {
@@ -287,7 +289,7 @@ impl Transactions {
             self.cancel(serves.node, Cancelled { partition, transaction: coordinated.id });
             self.wait_end(&coordinated, Some(Instant::now() + GRACE))
         });
-        self.coordinators().end(&coordinated);
+        drop(ending);
         match ended {
             None => Tried::Unknown,
             Some(Ended::As(outcome)) => of_outcome(trying, outcome),
@@ -321,17 +323,13 @@ impl Transactions {
             has_ended = true;
             Ok(())
         };
+        let mut synced = None;
         let ran = match level {
             // All that ran may be answered at this level, whatever its place is.
             Level::Memory => db.transact_with(&options, body).map(|()| Lsn::ZERO),
             Level::Replicated | Level::Disk => db.submit_with(&options, body).map(|((), ticket)| {
                 let place = ticket.lsn();
-                if level == Level::Disk {
-                    // Its blocks go to the standbys while it goes to the disk, with other commits. A log that fails is
-                    // noticed below.
-                    lead.ship();
-                    let _ = ticket.wait();
-                }
+                synced = (level == Level::Disk).then_some(ticket);
                 place
             }),
         };
@@ -344,7 +342,20 @@ impl Transactions {
             Err(_) if has_too_much => (Tried::Done(Err(CallError::TooLong)), db.log_end().lsn),
             Err(error) => (Tried::Done(Err(CallError::Failed(words_of(&error)))), db.log_end().lsn),
         };
-        match admitted.answer_until(place, of_replica(level), Some(trying.until + GRACE)) {
+        let until = Some(trying.until + GRACE);
+        let answered = match synced {
+            None => admitted.answer_until(place, of_replica(level), until),
+            Some(ticket) => {
+                // A planned change of the primary does not wait for the disk.
+                drop(admitted);
+                // Its blocks go to the standbys while it goes to the disk, with other commits. A log that fails is
+                // noticed then.
+                lead.ship();
+                let _ = ticket.wait();
+                lead.answer_until(place, of_replica(level), until)
+            }
+        };
+        match answered {
             Ok(true) => {
                 Counters::add(&self.counters().calls_here);
                 answer
@@ -364,6 +375,7 @@ impl Transactions {
             }
         }
         let coordinated = self.coordinators().begin(Pace::Call);
+        let _ending = self.coordinators().ending(&coordinated);
         let deciding = self.deciding(trying, accesses, &serves);
         // The deciding branch writes the decision, though its actions may only read.
         let mut accesses = accesses.clone();
@@ -385,9 +397,7 @@ impl Transactions {
         };
         coordinated.state.lock().coordinator = Some(Coordinator::new(coordinated.id, plan, self.now()));
         let over = Over { node: self, trying, accesses: &accesses, deciding, coordinated: &coordinated };
-        let tried = over.run();
-        self.coordinators().end(&coordinated);
-        tried
+        over.run()
     }
 
     /// The deciding partition. With a number it is that of the first key: a function of the call, whatever the version

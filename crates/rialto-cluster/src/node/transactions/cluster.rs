@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -696,9 +697,16 @@ pub(super) struct Own(Option<Arc<Branch>>);
 
 impl Own {
     /// Runs what it has to do. It may wait for locks.
+    ///
+    /// A panic there, which has told of itself, ends the transaction for its session, as far as its outcome is known: no
+    /// answer of the branch comes.
     pub(super) fn run(self) {
-        if let Some(branch) = self.0 {
-            branch.run();
+        let Some(branch) = self.0 else { return };
+        if catch_unwind(AssertUnwindSafe(|| branch.run())).is_err()
+            && let Some(node) = branch.served.node()
+            && let Some(coordinated) = node.coordinators().find(branch.id)
+        {
+            coordinated.give_up();
         }
     }
 }
