@@ -3,7 +3,8 @@
 //!
 //! - `work`: what actions and replies are.
 //! - `directory`: on which node each partition is served, in which opening.
-//! - `served`: a partition that this node serves: its branches, and what comes from coordinators.
+//! - `served`: a partition that this node serves: its branches, and what comes from coordinators. `in_parts`: what is too much
+//!   for one transaction of the system.
 //! - `branch`: one branch. `inbox`: its tasks. `workers`: the node's queue of work that may block, and its threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
@@ -35,6 +36,7 @@ mod cluster;
 mod coordinators;
 mod counts;
 mod directory;
+mod in_parts;
 mod inbox;
 mod opening;
 mod over;

@@ -14,6 +14,7 @@ use super::branch::{Branch, Task, has_no_effect, of_the_system};
 use super::cluster::Transactions;
 use super::counts::Counters;
 use super::directory::Serves;
+use super::in_parts::in_parts;
 use super::inbox::Given;
 use super::rows;
 use super::work::{SqlWork, of_replica};
@@ -468,7 +469,7 @@ impl ServedPartition {
         }
     }
 
-    /// Removes the rows that were gathered.
+    /// Removes the rows that were gathered: in one transaction, or in several where its limits are lower.
     fn forget(self: &Arc<ServedPartition>, node: &Transactions, state: &mut State) {
         let Forgetting { rows, transactions, level: Some(level) } = std::mem::take(&mut state.to_forget)
         else {
@@ -476,9 +477,17 @@ impl ServedPartition {
         };
         Counters::add(&node.counters().forgettings);
         let served = self.clone();
-        self.work(node, move || match served.write(&rows) {
-            Ok(place) => served.tell_all(transactions, place, level),
-            Err(error) => served.commit_failed(transactions[0], &error),
+        self.work(node, move || {
+            // A primary that gave up here would meet the same rows in its next opening.
+            let removed = in_parts(0..rows.len(), &has_no_effect, &mut |part| {
+                let place = served.write(&rows[part.clone()])?;
+                served.tell_all(transactions[part].to_vec(), place, level);
+                Ok(())
+            });
+            if let Err((first, error)) = removed {
+                let id = transactions[first];
+                served.lead.resign(format!("the row of {id}, which has ended, cannot be removed: {error}"));
+            }
         });
     }
 
