@@ -13,6 +13,9 @@ use super::session::{SessionTransaction, failed, retry, unknown};
 use super::work::{level, of_replica, unprotected};
 use crate::protocol::transactions::Level;
 
+/// Why a statement has no effect whose partition has another primary, or none, by now.
+const NOT_SERVED_ANY_MORE: &str = "its partition's primary has changed";
+
 /// How a statement that is alone has ended here.
 pub enum Alone {
     /// With this reply.
@@ -41,7 +44,7 @@ impl SessionTransaction {
         match admitted.answer_until(place, of_replica(asked), None) {
             Ok(_) => Alone::Replied(Box::new(reply)),
             Err(_) if has_effect => Alone::Replied(Box::new(failed(unknown()))),
-            Err(_) => Alone::Replied(Box::new(failed(retry("its partition's primary has changed")))),
+            Err(_) => Alone::Replied(Box::new(failed(retry(NOT_SERVED_ANY_MORE)))),
         }
     }
 
@@ -49,7 +52,7 @@ impl SessionTransaction {
     /// is told; nothing if the result is too large.
     ///
     /// # Errors
-    /// Its commit has failed.
+    /// Its commit has failed, or the partition is not served any more.
     fn run_alone(
         &self,
         served: &Arc<ServedPartition>,
@@ -64,11 +67,16 @@ impl SessionTransaction {
         let mut portions = NoPortions { has_more: false };
         let mut reply = {
             let _runs = self.runs_here(session.canceller());
+            let _ends_with_the_partition = served.statements().begin(session.canceller());
             session.run(run, &mut portions)
         };
         if portions.has_more {
             let _ = session.abort();
             return Ok(None);
+        }
+        if served.statements().are_over() {
+            let _ = session.abort();
+            return Err(retry(NOT_SERVED_ANY_MORE));
         }
         let commits_at_2 = reply.answer.is_ok() && reply.has_written && asked == Level::Replicated;
         if commits_at_2 && served.lead().refuses_level_2() {

@@ -13,7 +13,7 @@
 //! - `reading`: transactions that only read, at replicas of this node that follow. `reader`: a branch there. `positions`: places of
 //!   logs, for clients that read there what they have written.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
-//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node.
+//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node. `statements_here`: those that run.
 //! - `cluster`: all of it, for one node.
 //!
 //! Invariants, beside those of the state machines:
@@ -46,6 +46,7 @@ mod reading;
 pub(in crate::node) mod rows;
 mod served;
 mod session;
+mod statements_here;
 mod work;
 mod workers;
 

@@ -17,6 +17,7 @@ use super::directory::Serves;
 use super::in_parts::in_parts;
 use super::inbox::Given;
 use super::rows;
+use super::statements_here::StatementsHere;
 use super::work::{SqlWork, of_replica};
 use super::workers::Job;
 use crate::node::calls::time_of_day;
@@ -35,6 +36,8 @@ pub struct ServedPartition {
     table: Table,
     node: Weak<Transactions>,
     state: Mutex<State>,
+    /// Statements that run here without a branch.
+    statements: StatementsHere,
     /// Branches that are being prepared.
     preparing: Arc<AtomicUsize>,
 }
@@ -178,7 +181,8 @@ impl ServedPartition {
             to_forget: Forgetting::default(),
         };
         let (node, state) = (Arc::downgrade(node), Mutex::new(state));
-        Arc::new(ServedPartition { serves, lead, pool, table, node, state, preparing: Arc::default() })
+        let (statements, preparing) = (StatementsHere::default(), Arc::default());
+        Arc::new(ServedPartition { serves, lead, pool, table, node, state, statements, preparing })
     }
 
     pub fn serves(&self) -> Serves {
@@ -200,6 +204,11 @@ impl ServedPartition {
 
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Statements that run here without a branch.
+    pub fn statements(&self) -> &StatementsHere {
+        &self.statements
     }
 
     /// What an operator sees.
@@ -359,8 +368,11 @@ impl ServedPartition {
         self.lead.resign(format!("the commit of {id} has failed: {error}"));
     }
 
-    /// The partition is not served any more: its branches end, and those that are not prepared leave nothing.
+    /// The partition is not served any more: what runs here ends, and what is not prepared leaves nothing.
     pub fn end(&self) {
+        if !fault_injection::is_on("statements-outlive-their-partition") {
+            self.statements.end();
+        }
         let branches = self.state.lock().branches.take();
         branches.into_iter().flatten().for_each(|(_, branch)| branch.end());
     }
