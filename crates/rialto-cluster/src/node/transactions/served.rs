@@ -1,6 +1,7 @@
 //! [`ServedPartition`]: a partition that this node serves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -578,15 +579,24 @@ impl ServedPartition {
         }
     }
 
-    fn work(&self, node: &Transactions, job: impl FnOnce() + Send + 'static) {
-        self.queue(node, Job::Other(Box::new(job)));
+    fn work(self: &Arc<ServedPartition>, node: &Transactions, job: impl FnOnce() + Send + 'static) {
+        self.queue(node, Job::OfPartition(self.clone(), Box::new(job)));
     }
 
     /// Queues what may block. Without a thread for it nothing comes of it, as if the node had ended.
     pub fn queue(&self, node: &Transactions, job: Job) {
         if let Err(error) = node.workers().run(job) {
-            self.lead.resign(format!("no thread can start: {error}"));
+            self.has_no_thread(&error);
         }
+    }
+
+    /// No thread can start for what may block, so nothing more comes of the partition's transactions here.
+    pub fn has_no_thread(&self, error: &io::Error) {
+        self.lead.resign(format!(
+            "no thread can start for a transaction of {}: {error}. Raise the limits of threads and of memory that the \
+             operating system sets for the node's process",
+            self.serves.partition
+        ));
     }
 
     /// Commits a prepared branch, and tells when that may be answered.

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rialto::fault_injection;
 
 use super::branch::Branch;
+use super::served::ServedPartition;
 
 /// So many threads stay for later work.
 const IDLE_MAX: usize = 256;
@@ -20,6 +21,8 @@ const STACK_BYTES: usize = 8 << 20;
 pub enum Job {
     /// The tasks of a branch: all that there are, and those that come meanwhile.
     Branch(Arc<Branch>),
+    /// Other work of a partition.
+    OfPartition(Arc<ServedPartition>, Box<dyn FnOnce() + Send>),
     /// Anything else.
     Other(Box<dyn FnOnce() + Send>),
 }
@@ -28,7 +31,16 @@ impl Job {
     fn run(self) {
         match self {
             Job::Branch(branch) => branch.run(),
-            Job::Other(run) => run(),
+            Job::OfPartition(_, run) | Job::Other(run) => run(),
+        }
+    }
+
+    /// The partition whose work it is.
+    fn partition(&self) -> Option<&Arc<ServedPartition>> {
+        match self {
+            Job::Branch(branch) => Some(&branch.served),
+            Job::OfPartition(served, _) => Some(served),
+            Job::Other(_) => None,
         }
     }
 }
@@ -40,15 +52,22 @@ impl Job {
 /// that takes something, which may then block, wakes another one for what is left. So nothing that is queued waits for
 /// what blocks, such as a lock's release for the one that waits for the lock. But a thread that is through takes the next
 /// job without sleeping: jobs that come together wake fewer threads than they are.
-#[derive(Clone)]
+///
+/// If no thread can start, what is queued may wait for what blocks: then the partitions of these jobs resign, which ends
+/// what blocks there, and jobs of no partition are dropped.
+#[derive(Clone, Default)]
 pub struct Workers {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     jobs: AtomicU64,
     wake_ups: AtomicU64,
+    /// Whether a thread cannot start.
+    #[cfg(test)]
+    refuses_to_start: Mutex<Option<Box<dyn Fn() -> io::Result<()> + Send>>>,
 }
 
 #[derive(Default)]
@@ -89,13 +108,6 @@ impl Sleeper {
     }
 }
 
-impl Default for Workers {
-    fn default() -> Workers {
-        let (jobs, wake_ups) = (AtomicU64::new(0), AtomicU64::new(0));
-        Workers { shared: Arc::new(Shared { state: Mutex::default(), jobs, wake_ups }) }
-    }
-}
-
 impl Workers {
     /// Queues a job.
     ///
@@ -106,12 +118,16 @@ impl Workers {
         self.shared.jobs.fetch_add(1, Ordering::Relaxed);
         let mut state = self.shared.state.lock();
         state.queue.push_back(job);
-        let called = self.shared.call_one(state);
-        if called.is_err() {
-            self.shared.jobs.fetch_sub(1, Ordering::Relaxed);
-            drop(self.shared.state.lock().queue.pop_back());
-        }
-        called
+        let (mut state, error) = match self.shared.call_one(state) {
+            Ok(()) => return Ok(()),
+            Err(failed) => failed,
+        };
+        // The lock was held all the time: the last job is this one.
+        let job = state.queue.pop_back();
+        drop(state);
+        self.shared.jobs.fetch_sub(1, Ordering::Relaxed);
+        drop(job);
+        Err(error)
     }
 
     /// How many jobs were queued.
@@ -137,29 +153,54 @@ impl Workers {
 
 impl Shared {
     /// Has a thread come for what is queued, unless one comes already.
-    fn call_one(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If none can start. Until that is known the lock is held, and is given back: what is queued meanwhile would count on
+    /// a thread that does not come.
+    fn call_one<'s>(
+        self: &Arc<Shared>,
+        mut state: MutexGuard<'s, State>,
+    ) -> Result<(), (MutexGuard<'s, State>, io::Error)> {
         if state.coming > 0 {
             return Ok(());
         }
-        state.coming += 1;
-        self.wake_ups.fetch_add(1, Ordering::Relaxed);
-        let sleeper = state.asleep.pop();
-        drop(state);
-        let started = match sleeper {
-            Some(sleeper) => {
-                sleeper.call(WORK);
-                return Ok(());
-            }
-            None => {
-                let shared = self.clone();
-                let thread = std::thread::Builder::new().name("rialto-branch".to_owned());
-                thread.stack_size(STACK_BYTES).spawn(move || shared.serve())
-            }
-        };
-        if started.is_err() {
-            self.state.lock().coming -= 1;
+        if let Some(sleeper) = state.asleep.pop() {
+            state.coming += 1;
+            drop(state);
+            sleeper.call(WORK);
+        } else if let Err(error) = self.start() {
+            return Err((state, error));
+        } else {
+            state.coming += 1;
         }
-        started.map(drop)
+        self.wake_ups.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Starts a thread. It waits for the lock before it takes anything.
+    fn start(self: &Arc<Shared>) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(refuses) = &*self.refuses_to_start.lock() {
+            refuses()?;
+        }
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name("rialto-branch".to_owned());
+        thread.stack_size(STACK_BYTES).spawn(move || shared.serve()).map(drop)
+    }
+
+    /// Has a thread come for what is queued behind a job that is to run now. Without one, no queued job may count on
+    /// being run.
+    fn call_another(self: &Arc<Shared>, state: MutexGuard<'_, State>) {
+        let Err((mut state, error)) = self.call_one(state) else { return };
+        let partitions: Vec<_> = state.queue.iter().filter_map(Job::partition).cloned().collect();
+        let (of_partitions, others) =
+            std::mem::take(&mut state.queue).into_iter().partition(|job| job.partition().is_some());
+        state.queue = of_partitions;
+        drop(state);
+        for served in partitions {
+            served.has_no_thread(&error);
+        }
+        drop::<VecDeque<Job>>(others);
     }
 
     /// Takes jobs until there is nothing to wait for. It is the body of a thread, which was started for the first one.
@@ -171,8 +212,7 @@ impl Shared {
             state.coming -= usize::from(std::mem::take(&mut is_coming));
             if let Some(job) = state.queue.pop_front() {
                 if !state.queue.is_empty() && !fault_injection::is_on("jobs-behind-a-job-that-waits") {
-                    // Without another thread what is left waits for this one. Each wait of a job has its end.
-                    let _ = self.call_one(state);
+                    self.call_another(state);
                 } else {
                     drop(state);
                 }
@@ -217,7 +257,12 @@ mod tests {
                 }
                 let _ = told.send(());
             };
-            workers.run(Job::Other(Box::new(job))).unwrap();
+            // All but the last one come while the same thread is on its way.
+            let nth = workers.shared.state.lock().queue.len() + 1;
+            match nth {
+                JOBS => workers.run(Job::Other(Box::new(job))).unwrap(),
+                _ => workers.shared.state.lock().queue.push_back(Job::Other(Box::new(job))),
+            }
         }
         first.recv_timeout(patience()).expect("the first job begins");
         (0..JOBS).for_each(|_| ended.recv_timeout(patience()).expect("each job ends"));
@@ -234,6 +279,76 @@ mod tests {
             workers.close();
         }
         assert_eq!(workers.jobs(), 3);
+    }
+
+    /// A job that tells when it is dropped, whether it has run or not.
+    fn telling(told: &std::sync::mpsc::Sender<()>, wait: Option<std::sync::mpsc::Receiver<()>>) -> Job {
+        struct Dropped(std::sync::mpsc::Sender<()>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        let dropped = Dropped(told.clone());
+        Job::Other(Box::new(move || {
+            let _ = wait.map(|wait| wait.recv());
+            drop(dropped);
+        }))
+    }
+
+    fn refusal() -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    #[test]
+    fn a_job_does_not_wait_for_one_that_no_thread_comes_for() {
+        let workers = Workers::default();
+        let (told, ended) = channel();
+        let (second, waits) = channel();
+        // One thread starts, for both.
+        workers.shared.state.lock().queue.push_back(telling(&told, Some(waits)));
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let refuses = move || if is_first.swap(false, Ordering::Relaxed) { Ok(()) } else { refusal() };
+        *workers.shared.refuses_to_start.lock() = Some(Box::new(refuses));
+        let behind = Job::Other(Box::new(move || {
+            let _ = second.send(());
+        }));
+        workers.run(behind).unwrap();
+        ended.recv_timeout(patience()).expect("the first job ends");
+        workers.close();
+    }
+
+    /// Threads queue jobs while now and then no thread can start. Each job runs, or is refused: none is left queued.
+    #[test]
+    fn no_job_counts_on_a_thread_that_cannot_start() {
+        const THREADS: usize = 4;
+        const JOBS: usize = 200;
+        let workers = Workers::default();
+        let starts = AtomicU64::new(0);
+        let refuses = move || {
+            let refuses = starts.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+            // Others come meanwhile.
+            std::thread::sleep(Duration::from_micros(200));
+            if refuses { refusal() } else { Ok(()) }
+        };
+        *workers.shared.refuses_to_start.lock() = Some(Box::new(refuses));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let workers = workers.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..JOBS {
+                        let (told, is_over) = channel();
+                        match workers.run(telling(&told, None)) {
+                            Ok(()) => is_over.recv_timeout(patience()).expect("a job that was taken ends"),
+                            Err(_) => is_over.try_recv().expect("a job that was refused is dropped"),
+                        }
+                        // So threads have to start again.
+                        workers.close();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     /// The longest wait for something that has to come. `RIALTO_PATIENCE_S` gives another number of seconds, for runs with
