@@ -14,8 +14,11 @@ use rialto_measure::alloc::{CountingAllocator, allocations_apart};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator<System> = CountingAllocator::new(System);
 
-const BATCHES: usize = 60;
-const CALLS: i64 = 50;
+const BATCHES: usize = 200;
+/// Few, so that most batches lie between two ticks of the node's own threads.
+const CALLS: i64 = 10;
+/// So many allocations of the cheapest batch may be those of the node's own threads: far fewer than one a call.
+const OF_THE_NODE: u64 = CALLS as u64 / 3;
 
 /// The allocations of the cheapest batch of calls. Those by which a database grows are left out.
 fn allocations(bank: &Bank, level: CallLevel, transfer: impl Fn(i64) -> Transfer) -> u64 {
@@ -41,7 +44,7 @@ fn a_call_in_a_partition_of_its_node_allocates_nothing() {
     let _alone = ALONE.lock();
     let bank = Bank::open("allocations", 1, 1, 1);
     let counted = allocations(&bank, CallLevel::Memory, |nth| bank.transfer(0, 0, nth));
-    assert_eq!(counted, 0, "for {CALLS} calls");
+    assert!(counted <= OF_THE_NODE, "{counted} for {CALLS} calls");
     // It is the same transaction: the account has what both have added.
     let (mut call, mut outputs) = (bank.transfer(0, 0, 50).call(CallLevel::Memory), Outputs::new());
     bank.run(0, &call, &mut outputs);
@@ -62,7 +65,7 @@ fn a_call_in_a_partition_of_another_node_allocates_little() {
     let bank = Bank::open("allocations-of-two", 2, 2, 1);
     let counted = allocations(&bank, CallLevel::Memory, |nth| bank.transfer(1, 1, nth));
     println!("{counted} for {CALLS} calls");
-    assert!(counted <= 40 * CALLS as u64, "{counted} for {CALLS} calls");
+    assert!(counted <= 40 * CALLS as u64 + OF_THE_NODE, "{counted} for {CALLS} calls");
 }
 
 /// The counts are those of the process.
