@@ -41,7 +41,8 @@ pub struct TransactionCounts {
     /// Times that a branch which rested, or other work that may block, was queued for the node's threads. The thread of a
     /// session or a call runs a branch of its own node itself: that is none.
     pub jobs: u64,
-    /// Threads that were woken, or started, for these. A thread that is through takes the next one without sleeping.
+    /// Threads that were woken, or started, for these and for `forgettings`. A thread that is through takes the next one
+    /// without sleeping.
     pub wake_ups: u64,
     /// Tasks of branches. A thread carries out those that come meanwhile, too.
     pub tasks: u64,
