@@ -1,6 +1,5 @@
 //! The two connections with one other node, and the thread that connects and writes.
 
-use std::io::Write;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,14 +9,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::bell::{Awaited, Woken};
+use super::counters::Counters;
 use super::dial::dial;
 use super::event::{Direction, Event, Failure};
 use super::frame::Kind;
 use super::handshake;
 use super::hello::{Agreed, Hello, Refusal};
+use super::lanes::{Class, Lanes};
 use super::links::{Member, Shared};
 use super::options::Security;
-use super::queue::{ConnectionId, Queue, Room};
+use super::outlet::Outlet;
+use super::queue::{ConnectionId, Queue, Room, SendError};
 use super::stream::{Ender, Socket, Stream};
 use crate::protocol::Life;
 
@@ -29,6 +31,7 @@ pub(super) struct Link {
     pub member: Member,
     pub queue: Queue,
     outgoing: Mutex<Option<Ender>>,
+    outlet: Outlet,
     pub incoming: Entrance,
     is_over: AtomicBool,
 }
@@ -71,6 +74,7 @@ impl Link {
             member,
             queue: Queue::new(room)?,
             outgoing: Mutex::default(),
+            outlet: Outlet::default(),
             incoming: Entrance { newest: Mutex::default(), reading },
             is_over: AtomicBool::new(false),
         })
@@ -200,47 +204,61 @@ impl Link {
         )))
     }
 
+    /// Queues one message, and writes it if no other thread is about to: as far as that needs no waiting.
+    pub(super) fn send(&self, class: Class, payload: &[u8], counters: &Counters) -> Result<(), SendError> {
+        if self.queue.send(class, payload)? {
+            self.begin_to_write(counters);
+        }
+        Ok(())
+    }
+
+    /// The same for messages that were admitted for a connection.
+    pub(super) fn append(&self, connection: ConnectionId, messages: &mut Lanes, counters: &Counters) {
+        if self.queue.append(connection, messages) {
+            self.begin_to_write(counters);
+        }
+    }
+
+    fn begin_to_write(&self, counters: &Counters) {
+        self.outlet.write_now(&self.queue, counters);
+    }
+
     fn write_until_the_end(&self, shared: &Shared, connected: Connected) {
-        let Connected { mut stream, agreed, life } = connected;
+        let Connected { stream, agreed, life } = connected;
         let (peer, direction, connection) = (self.member.node, Direction::Outgoing, shared.next_connection());
         // Messages may be sent as soon as the beginning is told, and none may any more once the end is.
         self.queue.open(connection);
         let began = Event::Began { peer, direction, connection, agreed, life };
         let why = match shared.call(|handler| handler.event(began)) {
-            Ok(()) => self.write(shared, &mut stream).to_string(),
+            Ok(()) => self.write(shared, stream).to_string(),
             Err(panicked) => panicked,
         };
+        // In this order: what is queued belongs to the connection that is there.
+        self.outlet.close();
         self.queue.close();
         *self.outgoing.lock() = None;
-        drop(stream);
         shared.tell(Event::Ended { peer, direction, connection, why });
     }
 
-    /// Writes what is queued, until the connection ends.
-    fn write(&self, shared: &Shared, stream: &mut Stream) -> std::io::Error {
-        let mut bytes = Vec::new();
+    /// Writes what is queued, and what senders leave, until the connection ends.
+    fn write(&self, shared: &Shared, stream: Stream) -> std::io::Error {
+        let socket = match self.outlet.open(stream) {
+            Ok(socket) => socket,
+            Err(error) => return error,
+        };
         loop {
             if self.is_over() {
                 return std::io::Error::other("this node has ended it");
             }
-            bytes.clear();
-            let messages = self.queue.take(&mut bytes);
-            if bytes.is_empty() {
-                let woken = self.queue.bell().sleep(Some(Awaited::Bytes(stream.socket().as_fd())), None);
-                if woken == Woken::Socket
-                    && let Err(error) = stream.check()
-                {
-                    return error;
-                }
-                continue;
-            }
-            if let Err(error) = stream.write_all(&bytes).and_then(|()| stream.flush()) {
+            if let Err(error) = self.outlet.write_all(&self.queue, &shared.counters) {
                 return error;
             }
-            let counters = &shared.counters;
-            counters.messages_sent.fetch_add(messages, Ordering::Relaxed);
-            counters.bytes_sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            counters.writes.fetch_add(1, Ordering::Relaxed);
+            let woken = self.queue.bell().sleep(Some(Awaited::Bytes(socket.as_fd())), None);
+            if woken == Woken::Socket
+                && let Err(error) = self.outlet.check()
+            {
+                return error;
+            }
         }
     }
 }

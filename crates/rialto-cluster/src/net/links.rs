@@ -173,7 +173,7 @@ impl Links {
     /// See [`SendError`]. A message that is queued comes, unless the end of the connection is told.
     pub fn send(&self, to: NodeId, class: Class, payload: &[u8]) -> Result<(), SendError> {
         let sent = match self.shared.link(to) {
-            Some(link) => link.queue.send(class, payload, &self.shared.counters),
+            Some(link) => link.send(class, payload, &self.shared.counters),
             None => Err(SendError::NotAMember),
         };
         self.shared.counted(sent)

@@ -23,11 +23,12 @@
 //! 8. **Not in the clear.** A plain connection goes between loopback addresses only, unless it was allowed by name
 //!    ([`Security`]).
 //!
-//! A thread for each outgoing connection connects and writes, a thread for each incoming one reads and calls the node's
+//! A thread for each outgoing connection connects. A message is written by the thread that sends it, as far as the connection
+//! takes it at once; the connection's thread writes the rest. A thread for each incoming one reads and calls the node's
 //! [`Handler`]. There is no runtime: a node has few connections, which live long.
 //!
 //! Reading order: `frame.rs` (bytes), `hello.rs` and `handshake.rs` (two nodes get to know each other), `lanes.rs`,
-//! `queue.rs` and `turn.rs` (what is to be written), `link.rs` (connecting and writing), `incoming.rs` (reading),
+//! `queue.rs` and `turn.rs` (what is to be written), `outlet.rs` (writing), `link.rs` (connecting), `incoming.rs` (reading),
 //! `links.rs` (all of it).
 
 mod bell;
@@ -43,6 +44,7 @@ mod lanes;
 mod link;
 mod links;
 mod options;
+mod outlet;
 mod queue;
 mod stream;
 mod thread;

@@ -9,12 +9,9 @@
 //! 3. Each class has room of its own: bytes that are admitted and not yet written. Therefore a message of one class finds
 //!    room however many messages of another one wait.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::bell::Bell;
-use super::counters::Counters;
 use super::frame;
 use super::lanes::{Class, Lanes, PerClass};
 
@@ -70,8 +67,8 @@ struct State {
     admitted: PerClass,
     /// Bytes that are being written.
     being_written: PerClass,
-    /// The writer waits for the bell.
-    sleeps: bool,
+    /// Nothing is written, and no thread is about to write.
+    rests: bool,
 }
 
 impl Queue {
@@ -89,32 +86,24 @@ impl Queue {
     }
 
     /// Queues messages that were admitted for a connection, and leaves none of them in their lanes. If the connection has
-    /// ended, they are dropped.
-    pub(super) fn append(&self, connection: ConnectionId, messages: &mut Lanes, counters: &Counters) {
+    /// ended, they are dropped. Gives whether no thread is about to write: then this one is to see to it.
+    #[must_use]
+    pub(super) fn append(&self, connection: ConnectionId, messages: &mut Lanes) -> bool {
         let mut state = self.state.lock();
         if state.connection != Some(connection) {
             messages.clear();
-            return;
+            return false;
         }
         state.lanes.append(messages);
-        self.wake(state, counters);
+        std::mem::take(&mut state.rests)
     }
 
-    /// Queues one message.
-    pub(super) fn send(&self, class: Class, payload: &[u8], counters: &Counters) -> Result<(), SendError> {
+    /// Queues one message. Gives whether no thread is about to write: then this one is to see to it.
+    pub(super) fn send(&self, class: Class, payload: &[u8]) -> Result<bool, SendError> {
         let mut state = self.state.lock();
         state.admit(self.room, class, payload.len())?;
         state.lanes.push(class, payload);
-        self.wake(state, counters);
-        Ok(())
-    }
-
-    fn wake(&self, mut state: MutexGuard<'_, State>, counters: &Counters) {
-        if std::mem::take(&mut state.sleeps) {
-            drop(state);
-            counters.wake_ups.fetch_add(1, Relaxed);
-            self.bell.ring();
-        }
+        Ok(std::mem::take(&mut state.rests))
     }
 
     /// A connection is there: messages are admitted from now on.
@@ -133,10 +122,12 @@ impl Queue {
         }
         state.admitted = state.lanes.bytes();
         state.being_written = PerClass::default();
+        // The link's thread writes first to the next connection.
+        state.rests = false;
     }
 
     /// Takes what goes by the next write into an empty buffer, and gives the number of messages; if nothing is queued, the
-    /// next message rings the bell. What was taken before is written and makes room.
+    /// next sender is told that no thread writes. What was taken before is written and makes room.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> u64 {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -145,7 +136,7 @@ impl Queue {
         }
         let taken = state.lanes.take(into);
         state.being_written = taken.bytes;
-        state.sleeps = into.is_empty();
+        state.rests = into.is_empty();
         taken.messages
     }
 }

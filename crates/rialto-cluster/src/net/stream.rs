@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
@@ -38,6 +39,8 @@ impl Ender {
 pub(super) struct Socket {
     socket: TcpStream,
     until: Option<Instant>,
+    /// Whether writes give up instead of waiting. Nothing is read meanwhile.
+    does_not_wait: bool,
 }
 
 impl Socket {
@@ -52,7 +55,7 @@ impl Socket {
         let probe = Duration::from_secs((options.silence_max.as_secs() / 2).max(1));
         rustix::net::sockopt::set_tcp_keepidle(&socket, probe)?;
         rustix::net::sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(1))?;
-        Ok(Socket { socket, until: Some(until) })
+        Ok(Socket { socket, until: Some(until), does_not_wait: false })
     }
 
     /// What is left of the handshake's time.
@@ -74,6 +77,10 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.does_not_wait {
+            // TLS would read once it cannot write.
+            return Err(ErrorKind::WouldBlock.into());
+        }
         if let Some(until) = self.until {
             self.socket.set_read_timeout(Some(Socket::left(until)?))?;
         }
@@ -84,6 +91,10 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.does_not_wait {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            return Ok(rustix::net::send(&self.socket, bytes, flags)?);
+        }
         if let Some(until) = self.until {
             self.socket.set_write_timeout(Some(Socket::left(until)?))?;
         }
@@ -105,13 +116,44 @@ impl Stream {
         }
     }
 
-    /// The handshake is over: reads and writes wait for as long as it takes.
-    pub(super) fn has_begun(&mut self) -> io::Result<()> {
-        let socket = match self {
+    fn own(&mut self) -> &mut Socket {
+        match self {
             Stream::Plain(socket) => socket,
             Stream::Connected(tls) => &mut tls.sock,
             Stream::Accepted(tls) => &mut tls.sock,
-        };
+        }
+    }
+
+    /// Writes what the connection takes without waiting. Gives how many bytes that are, and whether all of them have left
+    /// this process.
+    pub(super) fn write_now(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
+        self.own().does_not_wait = true;
+        let wrote = self.write_while_it_takes(bytes);
+        self.own().does_not_wait = false;
+        wrote
+    }
+
+    fn write_while_it_takes(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.write(&bytes[written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((written, false)),
+                Err(error) => return Err(error),
+            }
+        }
+        match self.flush() {
+            Ok(()) => Ok((written, true)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok((written, false)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The handshake is over: reads and writes wait for as long as it takes.
+    pub(super) fn has_begun(&mut self) -> io::Result<()> {
+        let socket = self.own();
         socket.until = None;
         socket.socket.set_read_timeout(None)?;
         socket.socket.set_write_timeout(None)

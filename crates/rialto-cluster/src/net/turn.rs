@@ -55,7 +55,7 @@ impl<'a> Turn<'a> {
         // A link that is over has another one in its place, or none.
         self.parts.retain(|part| !part.link.is_over());
         for part in self.parts.iter_mut().filter(|part| !part.messages.is_empty()) {
-            part.link.queue.append(part.connection, &mut part.messages, &self.shared.counters);
+            part.link.append(part.connection, &mut part.messages, &self.shared.counters);
         }
     }
 }

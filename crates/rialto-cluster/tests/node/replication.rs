@@ -1,8 +1,12 @@
 //! Replication over real databases: what was answered at level 2 stays, whichever node goes.
 
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rialto_cluster::control::Access;
 use rialto_cluster::node::Level;
 
-use crate::cluster::{Cluster, read_all, soon};
+use crate::cluster::{Cluster, insert, read_all, soon};
 
 #[test]
 fn a_new_cluster_copies_its_partitions_and_serves() {
@@ -65,4 +69,27 @@ fn a_planned_change_of_the_primary_loses_nothing() {
         cluster.in_sync(0, 2);
     }
     assert_eq!(cluster.rows(0), [1, 2, 3]);
+}
+
+/// A primary whose standby is gone answers nothing at level 2. What waits is told once the replica leads no more.
+#[test]
+fn a_wait_for_an_answer_ends_with_the_lead() {
+    let mut cluster = Cluster::calm("waits", 2, 1, 2);
+    cluster.in_sync(0, 2);
+    let primary = cluster.primary(0);
+    let replica = cluster.replica(primary, 0);
+    let admitted = replica.admit().unwrap();
+    // Without the control store nothing says that the standby is not needed.
+    cluster.clients[primary].set_access(Access::Away);
+    cluster.stop(1 - primary);
+    let (told, ended) = channel();
+    let waiting = std::thread::spawn(move || told.send(insert(&admitted, 7, Level::Standby)));
+    soon("the row is there", || replica.readable().is_some_and(|db| read_all(&db).0.contains(&7)));
+    assert!(ended.recv_timeout(Duration::from_millis(50)).is_err(), "its standby lacks it");
+    drop(replica);
+    cluster.stop(primary);
+    let seconds = std::env::var("RIALTO_PATIENCE_S").ok().and_then(|seconds| seconds.parse().ok());
+    let answer = ended.recv_timeout(Duration::from_secs(seconds.unwrap_or(120)));
+    assert!(matches!(answer, Ok(Err(_))), "{answer:?}");
+    waiting.join().unwrap().unwrap();
 }

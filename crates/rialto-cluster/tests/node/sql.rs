@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rialto_sql::parse::READING_ROOM_BYTES;
@@ -10,7 +11,7 @@ use rialto_sql::run::Collected;
 use rialto_sql::values::text;
 use rialto_sql::{Session, SqlError, SqlType};
 
-use crate::cluster::{Cluster, soon};
+use crate::cluster::{Cluster, patience, soon};
 
 /// A session at a node.
 pub fn session(cluster: &Cluster, node: usize) -> Session {
@@ -169,6 +170,48 @@ fn transfers_are_atomic_over_failovers() {
     });
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(total(&mut checker), 100 * ACCOUNTS);
+}
+
+/// A statement that is alone in its transaction, in a partition of its node, has no branch. It ends when it is cancelled, and with
+/// its partition.
+#[test]
+fn a_statement_that_is_alone_ends_with_its_partition() {
+    // Far too many pairs to be counted while a test runs.
+    const ENDLESS: &str = "SELECT count(*) FROM accounts a, accounts b, accounts c, accounts d, accounts e, \
+                           accounts f, accounts g";
+    let mut cluster = Cluster::calm("alone", 1, 1, 1);
+    ready(&cluster, 1, 1);
+    let mut first = session(&cluster, 0);
+    bank(&mut first);
+    let unfinished = |cluster: &Cluster| {
+        let of = cluster.node(0).transactions().unfinished();
+        of.iter().map(|partition| partition.transactions).sum::<usize>()
+    };
+    soon("nothing is left of the tables' making", || unfinished(&cluster) == 0);
+    let tasks = |cluster: &Cluster| cluster.node(0).transactions().transaction_counts().tasks;
+    let before = tasks(&cluster);
+    run(&mut first, "UPDATE accounts SET balance = 101 WHERE id = 3");
+    assert_eq!(value(&mut first, "SELECT balance FROM accounts WHERE id = 3"), "101");
+    assert_eq!(tasks(&cluster), before, "neither of them has a branch");
+
+    let (told, ended) = channel();
+    let endless = || {
+        let (mut session, told) = (session(&cluster, 0), told.clone());
+        let cancel = session.cancel();
+        std::thread::spawn(move || told.send(try_run(&mut session, ENDLESS)));
+        assert!(ended.recv_timeout(Duration::from_millis(300)).is_err(), "it runs for long");
+        cancel
+    };
+    let code = |what: &str| {
+        let answer = ended.recv_timeout(patience()).expect(what);
+        answer.expect_err("it does not come to its end").sqlstate.code().to_owned()
+    };
+    endless().request();
+    assert_eq!(code("a cancelled statement ends"), "57014");
+    endless();
+    let stopping = std::thread::spawn(move || cluster.stop(0));
+    assert_eq!(code("a statement ends with its partition"), "40001");
+    stopping.join().unwrap();
 }
 
 /// What is at a bound, or fails, ends with an answer, and the session goes on.

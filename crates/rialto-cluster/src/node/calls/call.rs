@@ -106,4 +106,14 @@ impl Call {
         self.patience = patience;
         self
     }
+
+    /// The arguments, for a program that uses a call again and again.
+    pub fn arguments_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.arguments
+    }
+
+    /// The keys, each with its values, for a program that uses a call again and again.
+    pub fn keys_mut(&mut self) -> &mut [Vec<Value>] {
+        &mut self.keys
+    }
 }

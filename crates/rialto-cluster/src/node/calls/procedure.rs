@@ -12,7 +12,7 @@ use crate::protocol::transactions::Access;
 /// What the actions of a call gave: one output each, in the order of the procedure's phases and their actions.
 pub type Outputs = Vec<Vec<u8>>;
 
-type Body = dyn Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync;
+type Body = dyn Fn(&mut Transaction<'_>, &ActionInput<'_>, &mut Vec<u8>) -> Result<()> + Send + Sync;
 
 /// What the body of an action gets.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,14 @@ impl ProcedureAction {
     pub fn writes(
         body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync + 'static,
     ) -> ProcedureAction {
+        ProcedureAction::writes_into(gives(body))
+    }
+
+    /// As [`ProcedureAction::writes`], of a body that puts its output into a buffer, which is empty. Buffers are used again
+    /// ([`Transactions::call_into`](crate::node::Transactions::call_into)), so that a body need not allocate one.
+    pub fn writes_into(
+        body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>, &mut Vec<u8>) -> Result<()> + Send + Sync + 'static,
+    ) -> ProcedureAction {
         ProcedureAction { body: Arc::new(body), access: Access::Writes, key: 0 }
     }
 
@@ -47,6 +55,13 @@ impl ProcedureAction {
     /// call writes in the same partition.
     pub fn reads(
         body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync + 'static,
+    ) -> ProcedureAction {
+        ProcedureAction::reads_into(gives(body))
+    }
+
+    /// As [`ProcedureAction::writes_into`], of an action that only reads.
+    pub fn reads_into(
+        body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>, &mut Vec<u8>) -> Result<()> + Send + Sync + 'static,
     ) -> ProcedureAction {
         ProcedureAction { body: Arc::new(body), access: Access::Reads, key: 0 }
     }
@@ -64,6 +79,16 @@ impl ProcedureAction {
 
     pub(in crate::node) fn key(&self) -> usize {
         self.key
+    }
+}
+
+/// A body that gives its output, as one that puts it into a buffer.
+fn gives(
+    body: impl Fn(&mut Transaction<'_>, &ActionInput<'_>) -> Result<Vec<u8>> + Send + Sync + 'static,
+) -> impl Fn(&mut Transaction<'_>, &ActionInput<'_>, &mut Vec<u8>) -> Result<()> + Send + Sync + 'static {
+    move |tx, input, output| {
+        *output = body(tx, input)?;
+        Ok(())
     }
 }
 
@@ -131,21 +156,29 @@ impl Procedure {
         self.actions().map(ProcedureAction::access).max().unwrap_or(Access::Reads)
     }
 
-    /// Runs all actions in one transaction.
+    /// Runs all actions in one transaction, into one output each. Buffers that are there are used again.
     ///
     /// # Errors
     /// That of the first action that fails.
-    pub(in crate::node) fn run(&self, tx: &mut Transaction<'_>, arguments: &[u8]) -> Result<Outputs> {
-        let mut outputs = Outputs::new();
-        for (nth, phase) in self.phases.iter().enumerate() {
-            let actions: Vec<u16> = (0..phase.len() as u16).collect();
-            let own = self.run_some(tx, (nth, &actions), ActionInput { arguments, earlier: &outputs })?;
-            outputs.extend(own);
+    pub(in crate::node) fn run(
+        &self,
+        tx: &mut Transaction<'_>,
+        arguments: &[u8],
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        outputs.resize_with(self.actions().count(), Vec::new);
+        let mut done = 0;
+        for phase in &self.phases {
+            let (earlier, own) = outputs.split_at_mut(done);
+            for (action, output) in phase.iter().zip(own) {
+                self.run_one(action, tx, &ActionInput { arguments, earlier }, output)?;
+            }
+            done += phase.len();
         }
-        Ok(outputs)
+        Ok(())
     }
 
-    /// Runs some actions of a phase. A panic of a body becomes an error.
+    /// Runs some actions of a phase.
     ///
     /// # Errors
     /// That of the first one that fails.
@@ -162,12 +195,26 @@ impl Procedure {
                 let what = format!("procedure {}: phase {phase} has no action {nth}", self.name);
                 return Err(Error::aborted(what));
             };
-            let ran = catch_unwind(AssertUnwindSafe(|| (action.body)(&mut *tx, &input)));
-            outputs.push(ran.unwrap_or_else(|_| {
-                Err(Error::aborted(format!("procedure {}: the body of an action has panicked", self.name)))
-            })?);
+            let mut output = Vec::new();
+            self.run_one(action, tx, &input, &mut output)?;
+            outputs.push(output);
         }
         Ok(outputs)
+    }
+
+    /// Runs one action. A panic of its body becomes an error.
+    fn run_one(
+        &self,
+        action: &ProcedureAction,
+        tx: &mut Transaction<'_>,
+        input: &ActionInput<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<()> {
+        output.clear();
+        let ran = catch_unwind(AssertUnwindSafe(|| (action.body)(&mut *tx, input, output)));
+        ran.unwrap_or_else(|_| {
+            Err(Error::aborted(format!("procedure {}: the body of an action has panicked", self.name)))
+        })
     }
 }
 

@@ -88,8 +88,10 @@ pub enum Done {
     NotOpened(String),
     /// It could not be copied, so there is none.
     NotCopied(String),
-    /// More is on the disk, or a load file is there.
+    /// A load file is there.
     Moved,
+    /// The log is on the disk as far as it went when that began.
+    Synced,
 }
 
 /// What changes a replica's database, or takes long, one after the other on a thread of its own.
@@ -199,7 +201,7 @@ fn carry_out(place: &DatabasePlace, transfers: &Arc<Transfers>, task: Task) -> D
                 Kernel::Leading(db) => db.sync(),
                 Kernel::Closed => Ok(()),
             };
-            Done::Moved
+            Done::Synced
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rialto::log::{LogCursor, LogPoint};
 use rialto::{Error, Follower, Lsn};
 
+use super::answering::Told;
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
 use super::saved_file::SavedFile;
@@ -35,6 +37,8 @@ const OPEN_AGAIN: Duration = Duration::from_secs(2);
 const SHIP_AGAIN: Duration = Duration::from_millis(2);
 /// How often the log's watcher looks whether it is still wanted.
 const WATCH: Duration = Duration::from_millis(500);
+/// How long commits at level 1 gather before they are shipped: so much more of them a failover may lose.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// What happens to a replica.
 pub enum Input {
@@ -46,6 +50,8 @@ pub enum Input {
     Kernel(Done),
     /// The log has grown, or more of it is on the disk.
     LogMoved,
+    /// An answer waits for the disk.
+    Sync,
     /// The last transaction has ended, while the replica drains.
     Idle,
     /// Reads at the replica have to know how old its tables are.
@@ -110,15 +116,38 @@ pub fn start(
         effects: Vec::new(),
         follow_ups: VecDeque::new(),
         leads_since: None,
+        told_leads: 0,
         changes: Changes::None,
         opening_at: None,
         open_again: None,
         log_ended: false,
+        syncs: Syncs::No,
+        is_shipped: Arc::default(),
+        watching: None,
         is_unfit: false,
     };
     let name = format!("rialto-replica-{}", partition.0);
-    let thread = std::thread::Builder::new().name(name).spawn(move || driver.run())?;
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let _ends = EndsByPanic(driver.shared.clone());
+        driver.run();
+    })?;
     Ok((inputs, thread))
+}
+
+/// Ends a replica whose driver panics: what waits for it is told, and its database is closed.
+struct EndsByPanic(Arc<Shared>);
+
+impl Drop for EndsByPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().trouble = Some(
+                "the replica has stopped: its driver has failed in a panic, which the node's output shows"
+                    .to_owned(),
+            );
+            // A second panic would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| close(self.0.end())));
+        }
+    }
 }
 
 /// Whether a task that changes the database is on its way.
@@ -130,6 +159,16 @@ enum Changes {
     Leads(Epoch),
     /// It was to lead, and is to follow once that has ended.
     LeadsInVain,
+}
+
+/// Whether the log is being written to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syncs {
+    No,
+    /// It is.
+    Once,
+    /// It is, and is to be afterwards: more is to reach the disk.
+    Again,
 }
 
 struct Driver {
@@ -150,11 +189,17 @@ struct Driver {
     follow_ups: VecDeque<Event>,
     /// The epoch in which the database was asked to lead, and what was lost by then.
     leads_since: Option<(Epoch, Memories)>,
+    /// What was told of its role.
+    told_leads: u64,
     changes: Changes,
     /// What was redone when the opening for transactions was looked at last.
     opening_at: Option<(Lsn, u64)>,
     open_again: Option<Instant>,
     log_ended: bool,
+    syncs: Syncs,
+    /// Whether other nodes have replicas of the partition, and the thread that watches the log for them.
+    is_shipped: Arc<AtomicBool>,
+    watching: Option<std::thread::Thread>,
     /// Whether the state machine was told that the database cannot go on.
     is_unfit: bool,
 }
@@ -191,11 +236,30 @@ impl Driver {
                 next_tick = Instant::now() + tick;
                 stops = self.tick();
             }
-            self.shared.changed.notify_all();
+            self.tell();
             if let Err(Stops(why)) = stops {
                 self.trouble(format!("the replica has stopped: {why}"));
                 return self.end();
             }
+        }
+    }
+
+    /// Tells what waits for an answer, and what waits for the replica's role.
+    fn tell(&mut self) {
+        self.answer_waiting();
+        let leads = self.shared.state.lock().leads;
+        if std::mem::replace(&mut self.told_leads, leads) != leads {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    fn answer_waiting(&self) {
+        let leads = self.shared.state.lock().leads;
+        if self.shared.answer_waiting() == Told::Panicked {
+            // What was to be told is not: another opening finds out.
+            let why =
+                "a step of one of its transactions has failed in a panic, which the node's output shows";
+            let _ = self.inputs.send(Input::Resign(leads, why.to_owned()));
         }
     }
 
@@ -205,14 +269,7 @@ impl Driver {
 
     /// Ends the replica: nothing is answered any more, and the database is closed.
     fn end(self) {
-        let kernel = {
-            let mut state = self.shared.state.lock();
-            state.machine = None;
-            state.leads += 1;
-            std::mem::replace(&mut state.kernel, Kernel::Closed)
-        };
-        self.shared.changed.notify_all();
-        self.shared.reads.close();
+        let kernel = self.shared.end();
         drop(self.shipping);
         // The tasks that are on their way end first.
         drop(self.work);
@@ -332,7 +389,16 @@ impl Driver {
             }
             Input::Store(event) => self.step(event, &[]),
             Input::Kernel(done) => self.done(done),
-            Input::LogMoved => self.step(Event::LogMoved, &[]),
+            Input::LogMoved => {
+                // What moves from here on is told again. What moved before is seen by this step: the swap acquires what
+                // was written before the flag was set.
+                self.shared.is_log_moved.swap(false, Ordering::AcqRel);
+                self.step(Event::LogMoved, &[])
+            }
+            Input::Sync => {
+                self.sync();
+                Ok(())
+            }
             Input::Idle => self.step(Event::Drained, &[]),
             Input::Copied(to, cursor) => {
                 self.shipping.keep(to, *cursor);
@@ -369,6 +435,12 @@ impl Driver {
                 Ok(())
             }
             Done::Moved => self.step(Event::LogMoved, &[]),
+            Done::Synced => {
+                if std::mem::replace(&mut self.syncs, Syncs::No) == Syncs::Again {
+                    self.sync();
+                }
+                self.step(Event::LogMoved, &[])
+            }
             Done::NotOpened(why) => {
                 self.trouble(why);
                 self.changes = Changes::None;
@@ -418,21 +490,45 @@ impl Driver {
         }
     }
 
-    /// Tells of each growth of the log, while the database leads.
-    fn watch(&self, db: &rialto::Database) -> io::Result<()> {
+    /// Tells of the log's growth, while the database leads and other nodes have replicas of it: once each [`LINGER`]. What waits
+    /// for its level tells of it at once. Where no other node has a replica nothing is to be shipped, and no thread is woken.
+    fn watch(&mut self, db: &rialto::Database) -> io::Result<()> {
         let Ok(mut cursor) = db.log_cursor(None, 0) else { return Ok(()) };
-        let inputs = self.inputs.clone();
+        let (inputs, is_shipped) = (self.inputs.clone(), self.is_shipped.clone());
+        let shared = self.shared.clone();
         let watch = move || {
             // It ends with the database, or with the driver.
-            while let Ok(has_more) = cursor.has_more(WATCH) {
+            loop {
+                let is_shipped = is_shipped.load(Ordering::Acquire);
+                let patience = if is_shipped { WATCH } else { Duration::ZERO };
+                let Ok(has_more) = cursor.has_more(patience) else { return };
                 cursor.pass();
-                if has_more && inputs.send(Input::LogMoved).is_err() {
+                if has_more && !shared.log_moved(&inputs) {
                     return;
                 }
+                std::thread::park_timeout(if is_shipped { LINGER } else { WATCH });
             }
         };
         let name = format!("rialto-watch-{}", self.shared.partition.0);
-        std::thread::Builder::new().name(name).spawn(watch).map(drop)
+        let watching = std::thread::Builder::new().name(name).spawn(watch)?;
+        self.watching = Some(watching.thread().clone());
+        Ok(())
+    }
+
+    /// Looks whether other nodes have replicas.
+    fn look_for_others(&mut self) {
+        let is_shipped = {
+            let state = self.shared.state.lock();
+            let known = state.machine.as_ref().and_then(Replica::known);
+            known.is_some_and(|known| known.configuration.nodes().any(|node| node != self.me.node))
+        };
+        let before = self.is_shipped.swap(is_shipped, Ordering::AcqRel);
+        if is_shipped
+            && !before
+            && let Some(watching) = &self.watching
+        {
+            watching.unpark();
+        }
     }
 
     fn tick(&mut self) -> Result<(), Stops> {
@@ -462,6 +558,7 @@ impl Driver {
         }
         self.look_at_opening()?;
         self.step(Event::Tick, &[])?;
+        self.look_for_others();
         self.forget_trouble();
         Ok(())
     }
@@ -556,10 +653,7 @@ impl Driver {
                 }
             }
             Effect::EndKnown { asked_at, end } => self.shared.reads.end_known(asked_at, end.lsn),
-            Effect::SyncDisk => {
-                let kernel = self.shared.state.lock().kernel.clone();
-                self.work.begin(Task::Sync(kernel));
-            }
+            Effect::SyncDisk => self.sync(),
             Effect::Lead { epoch, memories } => self.lead(epoch, memories),
             Effect::Follow => self.follow()?,
             Effect::Drain => {
@@ -574,10 +668,21 @@ impl Driver {
             }
             Effect::GoOn => self.shared.state.lock().admission = Admission::Open,
             Effect::StartOver { primary } => self.start_over(primary),
-            Effect::AnswersGrew => drop(self.shared.changed.notify_all()),
+            Effect::AnswersGrew => self.answer_waiting(),
             Effect::Report(report) => self.trouble(in_words(&report)),
         }
         Ok(())
+    }
+
+    /// Writes the log to the disk, up to its end as it is now.
+    fn sync(&mut self) {
+        if self.syncs != Syncs::No {
+            self.syncs = Syncs::Again;
+            return;
+        }
+        self.syncs = Syncs::Once;
+        let kernel = self.shared.state.lock().kernel.clone();
+        self.work.begin(Task::Sync(kernel));
     }
 
     fn append(&mut self, message: Option<&Message>, beside: &[u8]) {

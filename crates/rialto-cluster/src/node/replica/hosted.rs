@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use rialto::fault_injection;
 use rialto::log::LogPoint;
 use rialto::{Database, Lsn, Options};
 
+use super::answering::AnswerQueue;
 use super::database::{Kernel, NewPartition};
 use super::driver::{self, Input};
 use super::reads::Reads;
@@ -153,7 +154,9 @@ pub(super) struct Shared {
     pub copied: Mutex<BTreeMap<NodeId, u64>>,
     /// Bytes of blocks that have come and were not taken yet.
     pub queued: AtomicUsize,
-    /// Told after each step that may have changed what is answered.
+    /// Whether the driver is to look at the log anyway.
+    pub is_log_moved: AtomicBool,
+    /// Told when the replica begins or ends to lead.
     pub changed: Condvar,
     /// The transactions that read while it follows.
     pub reads: Arc<Reads>,
@@ -170,6 +173,8 @@ pub(super) struct State {
     pub began: (Epoch, Memories),
     /// Transactions that were admitted and have not ended.
     pub running: usize,
+    /// What waits until it may be answered.
+    pub waiting: AnswerQueue,
     pub trouble: Option<String>,
     /// What is wrong as long as it leads as it did then.
     pub lasting_trouble: Option<(u64, String)>,
@@ -183,7 +188,7 @@ pub(super) enum Admission {
 }
 
 impl State {
-    fn primary(&self) -> Option<NodeId> {
+    pub fn primary(&self) -> Option<NodeId> {
         Some(self.machine.as_ref()?.known()?.configuration.primary)
     }
 }
@@ -218,11 +223,13 @@ impl HostedReplica {
                 leads: 0,
                 began: (Epoch(0), Memories::Kept),
                 running: 0,
+                waiting: AnswerQueue::default(),
                 trouble: None,
                 lasting_trouble: None,
             }),
             copied: Mutex::default(),
             queued: AtomicUsize::new(0),
+            is_log_moved: AtomicBool::new(false),
             changed: Condvar::new(),
             reads: Arc::new(Reads::new(options.replication.redo_waits_max)),
         });
@@ -322,7 +329,7 @@ impl HostedReplica {
         }
     }
 
-    /// Waits for at most this time until something has changed: the role, or what may be answered.
+    /// Waits for at most this time until the replica begins or ends to lead.
     pub fn wait_for_change(&self, patience: Duration) {
         let mut state = self.shared.state.lock();
         self.shared.changed.wait_for(&mut state, patience);
@@ -415,12 +422,12 @@ impl Drop for HostedReplica {
 /// The time of a replica as primary, from when its database takes transactions until it follows again.
 #[derive(Clone)]
 pub struct Lead {
-    db: Database,
-    leads: u64,
+    pub(super) db: Database,
+    pub(super) leads: u64,
     epoch: Epoch,
     memories: Memories,
-    shared: Arc<Shared>,
-    inputs: Sender<Input>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) inputs: Sender<Input>,
 }
 
 impl Lead {
@@ -444,7 +451,7 @@ impl Lead {
         self.goes_on_in(&self.shared.state.lock())
     }
 
-    fn goes_on_in(&self, state: &State) -> bool {
+    pub(super) fn goes_on_in(&self, state: &State) -> bool {
         state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_))
     }
 
@@ -453,13 +460,33 @@ impl Lead {
     /// # Errors
     /// [`NotServing`].
     pub fn admit(&self) -> Result<Admitted, NotServing> {
+        let admitted = self.admit_here()?;
+        std::mem::forget(admitted);
+        Ok(Admitted { lead: self.clone() })
+    }
+
+    /// The same for a transaction that ends before the caller lets go of this.
+    ///
+    /// # Errors
+    /// [`NotServing`].
+    pub(in crate::node) fn admit_here(&self) -> Result<AdmittedHere<'_>, NotServing> {
         let mut state = self.shared.state.lock();
         let serves = state.machine.as_ref().is_some_and(|machine| machine.serves(self.shared.clock.now()));
         if !serves || state.admission != Admission::Open || !self.goes_on_in(&state) {
             return Err(NotServing { primary: state.primary(), outcome: Outcome::HasNotRun });
         }
         state.running += 1;
-        Ok(Admitted { lead: self.clone() })
+        Ok(AdmittedHere { lead: self })
+    }
+
+    /// A transaction that was admitted has ended.
+    fn has_ended(&self, state: &mut State) {
+        if state.leads == self.leads {
+            state.running -= 1;
+            if state.running == 0 && state.admission == Admission::Draining {
+                let _ = self.inputs.send(Input::Idle);
+            }
+        }
     }
 
     /// Whether commits at level 2 are refused at this moment: too few replicas are in sync, and the cluster's operator has
@@ -468,61 +495,6 @@ impl Lead {
         let state = self.shared.state.lock();
         let refuses = state.machine.as_ref().is_some_and(Replica::refuses_level_2);
         refuses && !fault_injection::is_on("unprotected-commits-unasked")
-    }
-
-    /// Waits until what ran may be answered: a commit with this place, or reads of nothing later, at this level. Asked for
-    /// after it ran (C1). At level 3 it has the log written to the disk.
-    ///
-    /// # Errors
-    /// [`NotServing`]: it must not be answered.
-    pub fn answer(&self, place: Lsn, level: Level) -> Result<(), NotServing> {
-        self.answer_until(place, level, None).map(drop)
-    }
-
-    /// As [`Lead::answer`], but waits until this time. Gives whether it may be answered.
-    ///
-    /// # Errors
-    /// [`NotServing`]: it must not be answered.
-    pub(in crate::node) fn answer_until(
-        &self,
-        place: Lsn,
-        level: Level,
-        until: Option<Instant>,
-    ) -> Result<bool, NotServing> {
-        let mut has_synced = false;
-        let mut state = self.shared.state.lock();
-        loop {
-            let machine = state.machine.as_ref().filter(|_| self.goes_on_in(&state));
-            let Some(machine) = machine.filter(|machine| machine.role() == RoleKind::Leading) else {
-                return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
-            };
-            let log = state.kernel.log().expect("a database that leads has a log");
-            if let Some(answers) = machine.answers(self.shared.clock.now(), log) {
-                let covered = match level {
-                    Level::Memory => true,
-                    Level::Standby => answers.level_2.lsn >= place,
-                    Level::Disk => answers.level_3.lsn >= place,
-                };
-                if covered {
-                    return Ok(true);
-                }
-                // With too few replicas in sync its disk counts, at level 2, too.
-                let needs_disk = level == Level::Disk || machine.needs_disk_for_level_2();
-                if needs_disk && log.on_disk.lsn < place && !has_synced {
-                    has_synced = true;
-                    drop(state);
-                    // A log that has stopped is noticed by the driver, and nothing is answered.
-                    let _ = self.db.sync();
-                    let _ = self.inputs.send(Input::LogMoved);
-                    state = self.shared.state.lock();
-                    continue;
-                }
-            }
-            if until.is_some_and(|until| until <= Instant::now()) {
-                return Ok(false);
-            }
-            self.shared.changed.wait_for(&mut state, Duration::from_millis(100));
-        }
     }
 
     /// Whether the replica takes transactions at this moment: it is the primary for sure.
@@ -558,13 +530,36 @@ impl Deref for Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let Lead { leads, shared, inputs, .. } = &self.lead;
-        let mut state = shared.state.lock();
-        if state.leads == *leads {
-            state.running -= 1;
-            if state.running == 0 && state.admission == Admission::Draining {
-                let _ = inputs.send(Input::Idle);
-            }
+        self.lead.has_ended(&mut self.lead.shared.state.lock());
+    }
+}
+
+/// As [`Admitted`], on the thread that has asked.
+pub(in crate::node) struct AdmittedHere<'l> {
+    lead: &'l Lead,
+}
+
+impl AdmittedHere<'_> {
+    /// Its transaction has ended: a planned change of the primary does not wait for the answer. Waits for that as
+    /// [`Lead::answer_until`] does.
+    ///
+    /// # Errors
+    /// [`NotServing`]: it must not be answered.
+    pub fn answer_until(self, place: Lsn, level: Level, until: Option<Instant>) -> Result<bool, NotServing> {
+        let lead = self.lead;
+        std::mem::forget(self);
+        let mut state = lead.shared.state.lock();
+        lead.has_ended(&mut state);
+        if lead.may_answer(&state, place, level) {
+            return Ok(true);
         }
+        drop(state);
+        lead.answer_until(place, level, until)
+    }
+}
+
+impl Drop for AdmittedHere<'_> {
+    fn drop(&mut self) {
+        self.lead.has_ended(&mut self.lead.shared.state.lock());
     }
 }

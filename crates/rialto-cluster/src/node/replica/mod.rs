@@ -1,6 +1,7 @@
 //! A replica on this node: the state machine of [`replication`](crate::protocol::replication) over a kernel's database.
 //!
 //! - [`HostedReplica`]: what the rest of the node has of it: its database while it leads, and what may be answered.
+//! - `answering`: what may be answered, and what waits for that.
 //! - `driver`: the thread that takes steps and carries out effects.
 //! - `database`: the database in each role, and how it changes from one to the other, on a thread of its own.
 //! - `shipping`: the log's blocks, to the other replicas.
@@ -24,6 +25,7 @@
 //! 4. **No fork by an accident of the directory.** A database is made only for the recorded primary of a partition's first
 //!    configuration, under which nothing was ever answered. Every other replica without a database takes a copy.
 
+mod answering;
 mod database;
 mod driver;
 mod hosted;
@@ -35,6 +37,7 @@ mod shipping;
 mod store_requests;
 mod table_age;
 
+pub(in crate::node) use answering::Haste;
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{
     Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,

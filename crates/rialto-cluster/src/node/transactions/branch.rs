@@ -1,13 +1,18 @@
-//! [`Branch`]: a branch of a transaction in a partition, on a thread of its own.
+//! [`Branch`]: a branch of a transaction in a partition: its tasks, and what the kernel has of it.
+//!
+//! Invariants: one thread at a time carries out tasks of a branch, in their order. A branch without a task has no thread; one
+//! that has tasks has one, or is queued for one ([`Workers`](super::workers::Workers)). Once it is over, nothing of it is
+//! left in the kernel but what is prepared.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use rialto::{Durability, Error, Lsn, Transaction, TxOptions};
 use rialto_sql::partitions::{Answer as SqlAnswer, BranchSession, Next, Portions, Reply, Request, Run, Told};
 use rialto_sql::{SqlError, SqlState};
 
+use super::inbox::{Before, Given, Inbox};
 use super::positions;
 use super::rows;
 use super::served::{BeingPrepared, ServedPartition};
@@ -72,33 +77,91 @@ pub enum Body {
     Prepared,
 }
 
-/// A branch of a transaction in a partition. Its thread gives it one task after the other.
+/// A branch of a transaction in a partition.
 pub struct Branch {
     pub id: TransactionId,
     pub served: Arc<ServedPartition>,
     pub locking: Locking,
-    pub cancels: Arc<Mutex<Cancels>>,
-    pub tasks: Receiver<Task>,
-    pub admitted: Option<Admitted>,
+    pub cancels: Mutex<Cancels>,
+    inbox: Inbox,
+    /// Of the thread that carries out its tasks.
+    open: Mutex<Open>,
+}
+
+/// What the kernel has of a branch, and that it was admitted.
+struct Open {
+    body: Body,
+    admitted: Option<Admitted>,
+    /// A task that has come instead of the next portion's.
+    left: Option<Task>,
 }
 
 impl Branch {
-    /// Serves the branch until it is over, or its partition is not served any more.
-    pub fn serve(mut self) {
-        let mut body = Body::Nothing;
-        let mut left = None;
-        while let Some(task) = left.take().or_else(|| self.tasks.recv().ok()) {
+    pub fn new(
+        id: TransactionId,
+        served: &Arc<ServedPartition>,
+        locking: Locking,
+        admitted: Admitted,
+    ) -> Arc<Branch> {
+        let open = Open { body: Body::Nothing, admitted: Some(admitted), left: None };
+        Arc::new(Branch {
+            id,
+            served: served.clone(),
+            locking,
+            cancels: Mutex::default(),
+            inbox: Inbox::default(),
+            open: Mutex::new(open),
+        })
+    }
+
+    /// Gives it a task. If a thread is needed for it: [`Branch::run`].
+    pub fn give(&self, task: Task) -> Given {
+        self.inbox.give(task)
+    }
+
+    /// Carries out its tasks, and those that come meanwhile.
+    pub fn run(&self) {
+        let mut open = self.open.lock();
+        while let Some(task) = open.left.take().or_else(|| self.inbox.next()) {
             let is_last = task.is_last();
-            body = self.carry_out(task, body, &mut left);
-            if is_last {
-                return;
+            let body = std::mem::replace(&mut open.body, Body::Nothing);
+            let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(task, body, &mut open)));
+            if is_last || done.is_err() {
+                self.inbox.close();
             }
+            match done {
+                Ok(body) => open.body = body,
+                Err(panic) => {
+                    // Nothing of it stays open, and nothing waits for it.
+                    open.clear();
+                    drop(open);
+                    resume_unwind(panic);
+                }
+            }
+        }
+        if self.inbox.is_closed() {
+            open.clear();
         }
     }
 
-    fn carry_out(&mut self, task: Task, body: Body, left: &mut Option<Task>) -> Body {
+    /// Whether its next task may wait for its own coordinator: a statement that gives its result in portions.
+    pub fn may_wait_for_its_coordinator(&self) -> bool {
+        let is_statement = |task: &Task| matches!(task, Task::Run { action: Action::Sql(action), .. } if action.may_give_portions());
+        self.locking != Locking::AsAlone && self.inbox.any(is_statement)
+    }
+
+    /// The partition is not served any more: if it is not prepared, it leaves nothing.
+    pub fn end(&self) {
+        self.cancels.lock().cancel();
+        // Else the thread that carries out its tasks sees to it.
+        if self.inbox.close() == Before::Rested {
+            self.open.lock().clear();
+        }
+    }
+
+    fn carry_out(&self, task: Task, body: Body, open: &mut Open) -> Body {
         match task {
-            Task::Run { sequence, action } => self.run(sequence, action, body, left),
+            Task::Run { sequence, action } => self.run_action(sequence, action, body, &mut open.left),
             Task::Reserve { level } => {
                 let body = self.cleared(body);
                 let (body, has_room) = match self.is_refused(&body, level) {
@@ -110,12 +173,12 @@ impl Branch {
             }
             Task::Prepare { rows, level, counted } => {
                 let body = self.cleared(body);
-                self.prepare(body, &rows, level, counted)
+                self.prepare(body, &rows, level, counted, &mut open.admitted)
             }
             Task::AwaitReads { level } => self.await_reads(body, level),
             Task::Commit { keeps, rows, level } => {
                 let body = self.cleared(body);
-                self.commit(body, keeps, &rows, level);
+                self.commit(body, keeps, &rows, level, &mut open.admitted);
                 Body::Nothing
             }
             Task::Abort { rows, level } => {
@@ -140,7 +203,7 @@ impl Branch {
         body
     }
 
-    fn run(&mut self, sequence: u32, action: Action, mut body: Body, left: &mut Option<Task>) -> Body {
+    fn run_action(&self, sequence: u32, action: Action, mut body: Body, left: &mut Option<Task>) -> Body {
         let action = match action {
             Action::Sql(action) => action,
             Action::Call(action) => return self.call(sequence, action, body),
@@ -165,10 +228,12 @@ impl Branch {
                     // It has read nothing.
                     _ => Some(Lsn::ZERO),
                 };
-                let is_durable = place.is_some_and(|place| self.is_durable(place, level));
-                let (reply, access) = (Answer::Nothing, Access::Reads);
-                let ran = Ran { reply, access, has_failed: false, is_passing: false };
-                self.served.ran(self.id, sequence, is_durable.then_some(ran));
+                match place {
+                    Some(place) => {
+                        self.ran_once_durable(sequence, Answer::Nothing, Access::Reads, (place, level));
+                    }
+                    None => self.served.ran(self.id, sequence, None),
+                }
                 body
             }
             What::Position => {
@@ -194,7 +259,7 @@ impl Branch {
     }
 
     fn request(
-        &mut self,
+        &self,
         sequence: u32,
         opening: &rialto_sql::partitions::Opening,
         mut run: Run,
@@ -271,6 +336,21 @@ impl Branch {
         self.served.ran(self.id, sequence, Some(Ran { reply, access, has_failed, is_passing }));
     }
 
+    /// An action has run, and its reply is told once everything up to a place is durable at a level. If this replica may
+    /// not answer any more, the action counts as not run.
+    pub fn ran_once_durable(
+        &self,
+        sequence: u32,
+        reply: Answer,
+        access: Access,
+        (place, level): (Lsn, Level),
+    ) {
+        let has_failed = matches!(reply, Answer::Called(Err(_)));
+        let is_passing = matches!(&reply, Answer::Called(Err(failure)) if failure.is_passing());
+        let ran = Ran { reply, access, has_failed, is_passing };
+        self.served.ran_once_durable(self.id, sequence, ran, (place, level));
+    }
+
     /// What a client may be told of before the transaction ends is durable at the level before it leaves the node. False if
     /// this replica may not answer any more: then nothing of it leaves the node (C1).
     fn settle(&self, level: Option<Level>) -> bool {
@@ -297,11 +377,12 @@ impl Branch {
     }
 
     fn prepare(
-        &mut self,
+        &self,
         body: Body,
         rows: &[RowChange<SqlWork>],
         level: Level,
         counted: BeingPrepared,
+        admitted: &mut Option<Admitted>,
     ) -> Body {
         let note = rows.iter().find_map(|row| match row {
             RowChange::Prepared(id, branches) => Some(rows::note(*id, branches)),
@@ -313,10 +394,9 @@ impl Branch {
         match prepared {
             Ok(()) => {
                 // A planned change of the primary does not wait for its decision.
-                self.admitted = None;
-                if self.is_durable(self.served.lead().database().log_end().lsn, level) {
-                    self.served.durable(self.id, Step::Prepared);
-                }
+                *admitted = None;
+                let place = self.served.lead().database().log_end().lsn;
+                self.served.tell(self.id, place, level, Step::Prepared);
             }
             // It may be prepared all the same. Its coordinator gives up, and it is aborted by its name.
             Err(_) => self.served.reserved(self.id, false),
@@ -324,21 +404,17 @@ impl Branch {
         Body::Prepared
     }
 
-    fn await_reads(&mut self, body: Body, level: Level) -> Body {
+    fn await_reads(&self, body: Body, level: Level) -> Body {
         match body {
             Body::Session(mut session) => {
-                let settled = session.settled().map(|ticket| ticket.lsn());
-                if let Ok(place) = settled
-                    && self.is_durable(place, level)
-                {
-                    self.served.durable(self.id, Step::Reads);
+                if let Ok(place) = session.settled().map(|ticket| ticket.lsn()) {
+                    self.served.tell(self.id, place, level, Step::Reads);
                 }
                 Body::Session(session)
             }
             Body::Call(mut tx, access) => {
-                if self.is_durable(tx.settled().lsn(), level) {
-                    self.served.durable(self.id, Step::Reads);
-                }
+                let place = tx.settled().lsn();
+                self.served.tell(self.id, place, level, Step::Reads);
                 Body::Call(tx, access)
             }
             body => {
@@ -348,8 +424,15 @@ impl Branch {
         }
     }
 
-    fn commit(&mut self, body: Body, keeps: Keeps, rows: &[RowChange<SqlWork>], level: Level) {
-        let db = self.served.lead().database().clone();
+    fn commit(
+        &self,
+        body: Body,
+        keeps: Keeps,
+        rows: &[RowChange<SqlWork>],
+        level: Level,
+        admitted: &mut Option<Admitted>,
+    ) {
+        let db = self.served.lead().database();
         let table = self.served.table();
         let placed = match body {
             Body::Prepared => {
@@ -374,10 +457,8 @@ impl Branch {
         };
         match placed {
             Ok(place) => {
-                self.admitted = None;
-                if self.is_durable(place, level) {
-                    self.served.durable(self.id, Step::Commit);
-                }
+                *admitted = None;
+                self.served.tell(self.id, place, level, Step::Commit);
             }
             // Nothing of it has a place, and its branch is gone: it is aborted.
             Err(error) if has_no_effect(&error) => self.served.reserved(self.id, false),
@@ -385,7 +466,7 @@ impl Branch {
         }
     }
 
-    fn abort(&mut self, body: Body, rows: &[RowChange<SqlWork>], level: Level) {
+    fn abort(&self, body: Body, rows: &[RowChange<SqlWork>], level: Level) {
         match body {
             Body::Prepared => self.served.abort_prepared(self.id, rows, level),
             body => {
@@ -395,6 +476,14 @@ impl Branch {
                 }
             }
         }
+    }
+}
+
+impl Open {
+    fn clear(&mut self) {
+        // What is open, and not prepared, is rolled back.
+        self.body = Body::Nothing;
+        (self.admitted, self.left) = (None, None);
     }
 }
 
@@ -422,26 +511,26 @@ impl Portions for Stream<'_> {
             return Err(gone());
         }
         self.branch.ran(self.sequence, reply);
-        match self.branch.tasks.recv() {
-            Ok(Task::Run {
+        match self.branch.inbox.wait() {
+            Some(Task::Run {
                 sequence,
                 action: Action::Sql(SqlAction { what: What::Request(Request::Fetch), .. }),
             }) => {
                 self.sequence = sequence;
                 Ok(Next::Fetch)
             }
-            Ok(Task::Run {
+            Some(Task::Run {
                 sequence,
                 action: Action::Sql(SqlAction { what: What::Request(Request::Close), .. }),
             }) => {
                 self.sequence = sequence;
                 Ok(Next::Close)
             }
-            Ok(task) => {
+            Some(task) => {
                 *self.left = Some(task);
                 Err(gone())
             }
-            Err(_) => Err(gone()),
+            None => Err(gone()),
         }
     }
 }

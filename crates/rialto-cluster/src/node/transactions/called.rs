@@ -22,7 +22,7 @@ const OUTPUT_BYTES_MAX: usize = 2 << 20;
 
 impl Branch {
     /// Runs a part of a call.
-    pub fn call(&mut self, sequence: u32, call: CallAction, mut body: Body) -> Body {
+    pub fn call(&self, sequence: u32, call: CallAction, mut body: Body) -> Body {
         let CallAction { procedure: name, version, access, level, is_numbered, part } = call;
         let Some(node) = self.served.node() else { return body };
         let Some(procedure) = node.procedures().find(&name, Some(version)) else {
@@ -48,10 +48,7 @@ impl Branch {
                     Body::Call(tx, _) => tx.settled().lsn(),
                     _ => rialto::Lsn::ZERO,
                 };
-                match self.is_durable(place, level) {
-                    true => self.ran_with(sequence, Answer::Nothing, Access::Reads),
-                    false => self.served.ran(self.id, sequence, None),
-                }
+                self.ran_once_durable(sequence, Answer::Nothing, Access::Reads, (place, level));
                 return body;
             }
         };
@@ -87,7 +84,7 @@ impl Branch {
 
     /// Runs a whole call, again after each deadlock.
     fn whole(
-        &mut self,
+        &self,
         procedure: &Arc<Procedure>,
         (level, access, is_numbered): (Level, Access, bool),
         arguments: &[u8],
@@ -103,8 +100,9 @@ impl Branch {
                 Err(error) => return (Body::Nothing, Err(error)),
             };
             self.watch(&mut tx);
-            let error = match procedure.run(&mut tx, arguments) {
-                Ok(outputs) => return (Body::Call(tx, access), Ok(outputs)),
+            let mut outputs = Outputs::new();
+            let error = match procedure.run(&mut tx, arguments, &mut outputs) {
+                Ok(()) => return (Body::Call(tx, access), Ok(outputs)),
                 // A victim runs again, whatever its body made of that.
                 Err(error) => tx.check().err().unwrap_or(error),
             };
@@ -114,7 +112,7 @@ impl Branch {
 
     /// Runs some actions of a call over several partitions, in the transaction that earlier ones have opened.
     fn some(
-        &mut self,
+        &self,
         procedure: &Arc<Procedure>,
         body: Body,
         (level, access): (Level, Access),
@@ -157,10 +155,8 @@ impl Branch {
 
     /// The call has failed. What led to that is durable before it is told.
     fn failed(&self, sequence: u32, failure: Failure, level: Level, body: Body) -> Body {
-        match self.is_durable(self.served.lead().database().log_end().lsn, level) {
-            true => self.ran_with(sequence, Answer::Called(Err(failure)), Access::Reads),
-            false => self.served.ran(self.id, sequence, None),
-        }
+        let place = self.served.lead().database().log_end().lsn;
+        self.ran_once_durable(sequence, Answer::Called(Err(failure)), Access::Reads, (place, level));
         body
     }
 }
@@ -215,7 +211,7 @@ fn tells_why(error: &Error) -> bool {
 }
 
 /// Whether a call may not give these outputs. One that has a number keeps them in a row.
-pub fn is_too_long(outputs: &Outputs, is_numbered: bool) -> bool {
+pub fn is_too_long(outputs: &[Vec<u8>], is_numbered: bool) -> bool {
     let bytes_max = if is_numbered { KEPT_BYTES_MAX } else { OUTPUT_BYTES_MAX };
     outputs.iter().map(Vec::len).sum::<usize>() > bytes_max
 }

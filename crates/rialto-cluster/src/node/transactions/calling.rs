@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rialto::{Error, TxOptions, fault_injection};
+use rialto::{Error, Lsn, Transaction, TxOptions, fault_injection};
 use rialto_sql::partitions::partition_of;
 
 use super::branch::has_no_effect;
@@ -17,7 +17,9 @@ use super::over::Over;
 use super::served::ServedPartition;
 use super::work::{Action as AnyAction, Answer, SqlWork, of_replica, unprotected};
 use crate::net::SendError;
-use crate::node::calls::{Call, CallAction, CallError, Failure, Outputs, Part, Procedure, words_of};
+use crate::node::calls::{
+    Call, CallAction, CallError, Failure, Outputs, Part, Procedure, ProcedureAction, words_of,
+};
 use crate::node::random::random_number;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{
@@ -43,6 +45,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub enum Tried {
     /// For good.
     Done(Result<Outputs, CallError>),
+    /// It has committed, and its caller has its outputs.
+    Here,
     /// Without an effect: it may be tried again. With the opening of the partition that did not open it.
     NoEffect(Option<Opening>),
     /// Without an effect, for a reason that may pass: it may be tried again.
@@ -57,7 +61,9 @@ pub enum Tried {
 pub struct Trying<'c> {
     pub call: &'c Call,
     pub procedure: Arc<Procedure>,
-    /// The partition of each key.
+    /// The only partition that it needs, if there is only one.
+    whole: Option<PartitionId>,
+    /// Otherwise the partition of each key.
     partitions: Vec<PartitionId>,
     until: Instant,
     /// A try of it may have had effects, or may run still.
@@ -68,13 +74,17 @@ pub struct Trying<'c> {
 }
 
 impl Trying<'_> {
+    /// The partition of a key that an action has.
     pub fn partition(&self, key: usize) -> PartitionId {
-        self.partitions[key]
+        self.whole.unwrap_or_else(|| self.partitions[key])
     }
 
-    /// What the actions of each partition may do, all in all.
+    /// What the actions of each partition may do, all in all, if there are several partitions.
     fn accesses(&self) -> BTreeMap<PartitionId, Access> {
         let mut accesses = BTreeMap::new();
+        if self.whole.is_some() {
+            return accesses;
+        }
         for action in self.procedure.actions() {
             let access = accesses.entry(self.partition(action.key())).or_insert(Access::Reads);
             *access = action.access().max(*access);
@@ -139,25 +149,39 @@ impl Transactions {
     /// # Errors
     /// See [`CallError`].
     pub fn call(&self, call: &Call) -> Result<Outputs, CallError> {
+        let mut outputs = Outputs::new();
+        self.call_into(call, &mut outputs).map(|()| outputs)
+    }
+
+    /// As [`Transactions::call`], into buffers that are used again: a call without a number that runs on this thread then
+    /// allocates nothing at level memory, as far as its bodies do not. At other levels a wait for the level allocates. After
+    /// an error the outputs are of no use.
+    ///
+    /// # Errors
+    /// As [`Transactions::call`].
+    pub fn call_into(&self, call: &Call, outputs: &mut Outputs) -> Result<(), CallError> {
         let mut trying = self.prepare(call)?;
         let accesses = trying.accesses();
         let mut pause = PAUSE;
         loop {
-            let partitions: Vec<PartitionId> = accesses.keys().copied().collect();
-            let mut tried = match &partitions[..] {
-                [partition] => self.try_whole(&trying, *partition),
-                _ => self.try_over(&trying, &accesses),
+            let mut tried = match trying.whole {
+                Some(partition) => self.try_whole(&trying, partition, outputs),
+                None => self.try_over(&trying, &accesses),
             };
             if let Tried::Passing(why) = tried {
                 trying.why = Some(why);
                 tried = Tried::NoEffect(None);
             }
             match tried {
+                Tried::Here => {
+                    self.has_committed(1);
+                    return Ok(());
+                }
                 Tried::Done(answer) => {
                     if answer.is_ok() {
-                        self.has_committed(partitions.len());
+                        self.has_committed(accesses.len().max(1));
                     }
-                    return answer;
+                    return answer.map(|given| *outputs = given);
                 }
                 Tried::NoEffect(opening) => {
                     if opening.is_some() {
@@ -204,10 +228,22 @@ impl Transactions {
         if found < needed {
             return Err(CallError::TooFewKeys { procedure: call.procedure.to_string(), needed, found });
         }
+        // Most keys are equal where there is one partition: these are not looked at again.
+        let key = |action: &ProcedureAction| &call.keys[action.key()];
+        let mut used = procedure.actions().map(key);
+        let whole = used.next().and_then(|first| {
+            let partition = self.partition_of(first);
+            used.all(|key| key == first || self.partition_of(key) == partition).then_some(partition)
+        });
+        let partitions = match whole {
+            Some(_) => Vec::new(),
+            None => call.keys.iter().map(|key| self.partition_of(key)).collect(),
+        };
         Ok(Trying {
             call,
             procedure: procedure.clone(),
-            partitions: call.keys.iter().map(|key| self.partition_of(key)).collect(),
+            whole,
+            partitions,
             until: Instant::now() + call.patience.min(PATIENCE_MAX),
             is_again,
             newer_than: None,
@@ -216,12 +252,12 @@ impl Transactions {
     }
 
     /// A call that needs one partition alone.
-    fn try_whole(&self, trying: &Trying<'_>, partition: PartitionId) -> Tried {
+    fn try_whole(&self, trying: &Trying<'_>, partition: PartitionId, outputs: &mut Outputs) -> Tried {
         let call = trying.call;
         if call.request.is_none()
             && let Some(served) = self.find_served(partition)
         {
-            return self.call_here(trying, &served);
+            return self.call_here(trying, &served, outputs);
         }
         let serves = match self.primary(partition, trying.newer_than, trying.until) {
             Ok(serves) => serves,
@@ -229,6 +265,7 @@ impl Transactions {
         };
         // Its body may take its time. Partitions need not remember all that has ended since.
         let coordinated = self.coordinators().begin(Pace::Statements);
+        let ending = self.coordinators().ending(&coordinated);
         let may_send = coordinated.begin_call(partition, serves.opening);
         let part = Part::Whole { arguments: call.arguments.clone() };
         let body = Body::Call {
@@ -239,18 +276,20 @@ impl Transactions {
             action: trying.action(trying.procedure.access(), part),
         };
         if may_send {
-            self.request_all(vec![Message {
+            coordinated.state.lock().cancel_at = Some(trying.until + GRACE);
+            let own = self.request_all(vec![Message {
                 from: Sender::Coordinator(self.me()),
                 to: Address::Partition(partition),
                 transaction: coordinated.id,
                 body,
             }]);
+            own.run();
         }
         let ended = self.wait_end(&coordinated, Some(trying.until + GRACE)).or_else(|| {
             self.cancel(serves.node, Cancelled { partition, transaction: coordinated.id });
             self.wait_end(&coordinated, Some(Instant::now() + GRACE))
         });
-        self.coordinators().end(&coordinated);
+        drop(ending);
         match ended {
             None => Tried::Unknown,
             Some(Ended::As(outcome)) => of_outcome(trying, outcome),
@@ -261,12 +300,12 @@ impl Transactions {
     }
 
     /// Runs a call in a partition that this node serves, on this thread.
-    fn call_here(&self, trying: &Trying<'_>, served: &Arc<ServedPartition>) -> Tried {
+    fn call_here(&self, trying: &Trying<'_>, served: &ServedPartition, outputs: &mut Outputs) -> Tried {
         let lead = served.lead();
         // A replica that drains, or whose promises have run out, may serve again in a moment.
-        let Ok(admitted) = lead.admit() else { return Tried::NoEffect(None) };
+        let Ok(admitted) = lead.admit_here() else { return Tried::NoEffect(None) };
         let (procedure, level) = (&trying.procedure, trying.call.level.of_protocol());
-        let db = admitted.database();
+        let db = lead.database();
         let read_only = procedure.access() == Access::Reads;
         let is_refused = lead.refuses_level_2() && !fault_injection::is_on("calls-run-unprotected");
         if !read_only && level == Level::Replicated && is_refused {
@@ -274,33 +313,54 @@ impl Transactions {
         }
         let options = TxOptions { read_only, ..options(db, procedure, level) };
         let (mut has_ended, mut has_too_much) = (false, false);
-        let ran = db.submit_with(&options, |tx| {
+        let body = |tx: &mut Transaction<'_>| {
             (has_ended, has_too_much) = (false, false);
-            let outputs = procedure.run(tx, &trying.call.arguments)?;
-            has_too_much = is_too_long(&outputs, false);
+            procedure.run(tx, &trying.call.arguments, outputs)?;
+            has_too_much = is_too_long(outputs, false);
             if has_too_much {
                 return Err(Error::aborted("its outputs are too long"));
             }
             has_ended = true;
-            Ok(outputs)
-        });
+            Ok(())
+        };
+        let mut synced = None;
+        let ran = match level {
+            // All that ran may be answered at this level, whatever its place is.
+            Level::Memory => db.transact_with(&options, body).map(|()| Lsn::ZERO),
+            Level::Replicated | Level::Disk => db.submit_with(&options, body).map(|((), ticket)| {
+                let place = ticket.lsn();
+                synced = (level == Level::Disk).then_some(ticket);
+                place
+            }),
+        };
         let (answer, place) = match ran {
-            Ok((outputs, ticket)) => (Ok(outputs), ticket.lsn()),
+            Ok(place) => (Tried::Here, place),
             // An error of its commit.
             Err(error) if has_ended && !has_no_effect(&error) => return Tried::Unknown,
             Err(error) if is_of_the_moment(&error) => return Tried::Passing(words_of(&error)),
             // What led to it is durable before it is told.
-            Err(_) if has_too_much => (Err(CallError::TooLong), db.log_end().lsn),
-            Err(error) => (Err(CallError::Failed(words_of(&error))), db.log_end().lsn),
+            Err(_) if has_too_much => (Tried::Done(Err(CallError::TooLong)), db.log_end().lsn),
+            Err(error) => (Tried::Done(Err(CallError::Failed(words_of(&error)))), db.log_end().lsn),
         };
-        // A planned change of the primary does not wait for the answer.
-        drop(admitted);
-        match lead.answer_until(place, of_replica(level), Some(trying.until + GRACE)) {
+        let until = Some(trying.until + GRACE);
+        let answered = match synced {
+            None => admitted.answer_until(place, of_replica(level), until),
+            Some(ticket) => {
+                // A planned change of the primary does not wait for the disk.
+                drop(admitted);
+                // Its blocks go to the standbys while it goes to the disk, with other commits. A log that fails is
+                // noticed then.
+                lead.ship();
+                let _ = ticket.wait();
+                lead.answer_until(place, of_replica(level), until)
+            }
+        };
+        match answered {
             Ok(true) => {
                 Counters::add(&self.counters().calls_here);
-                Tried::Done(answer)
+                answer
             }
-            Ok(false) | Err(_) if answer.is_err() => Tried::NoEffect(None),
+            Ok(false) | Err(_) if matches!(answer, Tried::Done(_)) => Tried::NoEffect(None),
             Ok(false) | Err(_) => Tried::Unknown,
         }
     }
@@ -315,6 +375,7 @@ impl Transactions {
             }
         }
         let coordinated = self.coordinators().begin(Pace::Call);
+        let _ending = self.coordinators().ending(&coordinated);
         let deciding = self.deciding(trying, accesses, &serves);
         // The deciding branch writes the decision, though its actions may only read.
         let mut accesses = accesses.clone();
@@ -336,9 +397,7 @@ impl Transactions {
         };
         coordinated.state.lock().coordinator = Some(Coordinator::new(coordinated.id, plan, self.now()));
         let over = Over { node: self, trying, accesses: &accesses, deciding, coordinated: &coordinated };
-        let tried = over.run();
-        self.coordinators().end(&coordinated);
-        tried
+        over.run()
     }
 
     /// The deciding partition. With a number it is that of the first key: a function of the call, whatever the version

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,6 +15,7 @@ use rialto_sql::partitions::{
     ReplicaReads, Written,
 };
 
+use super::branch::Branch;
 use super::coordinators::{Cancelled, Coordinators};
 use super::counts::{Counters, TransactionCounts};
 use super::directory::{Directory, Serves};
@@ -23,7 +25,7 @@ use super::reading::ReadingTransaction;
 use super::served::{DecisionStage, NotDecided, ServedPartition, Unfinished};
 use super::session::SessionTransaction;
 use super::work::{SqlWork, too_long_reply};
-use super::workers::Workers;
+use super::workers::{Job, Workers};
 use crate::net::{Class as LinkClass, SendError};
 use crate::node::calls::Procedures;
 use crate::node::clock::NodeClock;
@@ -262,7 +264,7 @@ impl Transactions {
 
     /// The same in more detail: what transactions cost.
     pub fn transaction_counts(&self) -> TransactionCounts {
-        self.counters.now(self.workers.jobs())
+        self.counters.now((self.workers.jobs(), self.workers.wake_ups()))
     }
 
     /// The partitions, for SQL sessions.
@@ -412,20 +414,37 @@ impl Transactions {
 
     /// Delivers messages, here or on other nodes. A request that finds no room is not sent, and its transaction ends.
     pub(super) fn deliver_all(&self, messages: Vec<Message<SqlWork>>) {
-        self.deliver_within(Duration::ZERO, messages);
-    }
-
-    /// The same on the thread of a session or a call: its requests wait for room.
-    pub(super) fn request_all(&self, messages: Vec<Message<SqlWork>>) {
-        self.deliver_within(ROOM_WITHIN, messages);
-    }
-
-    fn deliver_within(&self, room_within: Duration, messages: Vec<Message<SqlWork>>) {
         for message in messages {
-            if let Some(message) = self.send_within(room_within, message) {
+            if let Some(message) = self.send_within(Duration::ZERO, message) {
                 self.deliver(message);
             }
         }
+    }
+
+    /// The same on the thread of a session or a call: its requests wait for room. Gives the last branch here that has got
+    /// something to do then: this thread would wait for it, and runs it instead.
+    pub(super) fn request_all(&self, messages: Vec<Message<SqlWork>>) -> Own {
+        let mut ready: Vec<Arc<Branch>> = Vec::new();
+        for message in messages {
+            let Some(message) = self.send_within(ROOM_WITHIN, message) else { continue };
+            let served = match message.to {
+                Address::Partition(partition) => self.find_served(partition),
+                Address::Coordinator(_) => None,
+            };
+            match served {
+                Some(served) => ready.append(&mut served.receive_here(message)),
+                None => self.deliver(message),
+            }
+        }
+        let may_run = |branch: &mut Arc<Branch>| !branch.may_wait_for_its_coordinator();
+        let own = match fault_injection::is_on("sessions-hand-all-over") {
+            true => None,
+            false => ready.pop_if(may_run),
+        };
+        for branch in ready {
+            branch.served.clone().queue(self, Job::Branch(branch));
+        }
+        Own(own)
     }
 
     /// Sends a message to another node. Gives it back if it is for this one. It never blocks.
@@ -645,6 +664,9 @@ impl Transactions {
         for coordinated in self.coordinators.all() {
             let messages = coordinated.tick(now);
             self.deliver_all(messages);
+            if let Some(partition) = coordinated.is_late() {
+                self.cancelled(Cancelled { partition, transaction: coordinated.id });
+            }
         }
     }
 
@@ -682,6 +704,26 @@ impl Transactions {
         // Definitions come to a primary first.
         let leads = replicas.iter().find_map(|replica| replica.lead().map(|lead| lead.database().clone()));
         leads.or_else(|| replicas.iter().find_map(|replica| replica.readable()))
+    }
+}
+
+/// A branch that the thread of its session or call runs itself, if there is one.
+#[must_use]
+pub(super) struct Own(Option<Arc<Branch>>);
+
+impl Own {
+    /// Runs what it has to do. It may wait for locks.
+    ///
+    /// A panic there, which has told of itself, ends the transaction for its session, as far as its outcome is known: no
+    /// answer of the branch comes.
+    pub(super) fn run(self) {
+        let Some(branch) = self.0 else { return };
+        if catch_unwind(AssertUnwindSafe(|| branch.run())).is_err()
+            && let Some(node) = branch.served.node()
+            && let Some(coordinated) = node.coordinators().find(branch.id)
+        {
+            coordinated.give_up();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,8 @@ pub struct Progress {
     pub coordinator: Option<Coordinator<SqlWork>>,
     /// For a call: the partition that runs it, and the opening of that.
     pub call: Option<(PartitionId, Opening)>,
+    /// When a call is cancelled that the thread of its program runs itself.
+    pub cancel_at: Option<Instant>,
     /// The replies to the last phase, once it has ended.
     pub replies: Option<Vec<(PartitionId, Answer)>>,
     /// How it has ended.
@@ -86,7 +88,7 @@ impl Coordinators {
         let id = TransactionId { node: self.me, start: self.start, number };
         let mut open = self.open.lock();
         let ended = open.is_closed.then_some(Ended::NotSent(SendError::NotConnected));
-        let progress = Progress { coordinator: None, call: None, replies: None, ended };
+        let progress = Progress { coordinator: None, call: None, cancel_at: None, replies: None, ended };
         let coordinated = Arc::new(Coordinated { id, state: Mutex::new(progress), changed: Condvar::new() });
         open.by_number.insert(number, coordinated.clone());
         coordinated
@@ -99,13 +101,19 @@ impl Coordinators {
             open.is_closed = true;
             open.by_number.values().cloned().collect()
         };
-        all.iter().for_each(|coordinated| coordinated.node_ends());
+        all.iter().for_each(|coordinated| coordinated.give_up());
     }
 
     /// Its session has done with a transaction.
     pub fn end(&self, of: &Coordinated) {
         self.running.lock().end(of.id.number);
         self.open.lock().by_number.remove(&of.id.number);
+    }
+
+    /// Has done with a transaction when what this gives is dropped: by a panic, too. What stays would keep every
+    /// partition from forgetting what has ended since.
+    pub fn ending<'c>(&'c self, coordinated: &'c Coordinated) -> Ending<'c> {
+        Ending { coordinators: self, coordinated }
     }
 
     /// The lowest number that runs.
@@ -142,6 +150,19 @@ impl Coordinators {
     }
 }
 
+/// A transaction is open, until this is dropped.
+#[must_use]
+pub struct Ending<'c> {
+    coordinators: &'c Coordinators,
+    coordinated: &'c Coordinated,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.coordinators.end(self.coordinated);
+    }
+}
+
 impl Coordinated {
     /// One partition is to run it alone, under this opening. False if it has ended before: then nothing is to be sent.
     pub fn begin_call(&self, partition: PartitionId, opening: Opening) -> bool {
@@ -150,8 +171,9 @@ impl Coordinated {
         progress.ended.is_none()
     }
 
-    /// The node ends. What is to be sent is not: the ends of its connections tell.
-    fn node_ends(&self) {
+    /// The node ends, or what runs the transaction has failed in a panic: its session hears what is known. What is to be
+    /// sent is not: the ends of connections, and time, tell.
+    pub fn give_up(&self) {
         let mut progress = self.state.lock();
         let has_sent = progress.call.is_some();
         match &mut progress.coordinator {
@@ -190,6 +212,13 @@ impl Coordinated {
             coordinator.tick(now);
         }
         self.take_effects(&mut progress)
+    }
+
+    /// The partition of a call that is to be cancelled now.
+    pub fn is_late(&self) -> Option<PartitionId> {
+        let mut progress = self.state.lock();
+        progress.cancel_at.take_if(|at| *at <= Instant::now())?;
+        progress.call.map(|(partition, _)| partition)
     }
 
     /// A request for a partition was not sent.
@@ -286,6 +315,19 @@ mod tests {
             coordinator.phase(vec![action], 1);
             coordinator
         }
+    }
+
+    /// What is not known of as ended is remembered by all partitions.
+    #[test]
+    fn a_panic_leaves_no_transaction_open() {
+        let coordinators = Coordinators::new(NodeId(0), Start(1));
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let coordinated = coordinators.begin(Pace::Call);
+            let _ending = coordinators.ending(&coordinated);
+            panic!("a test's panic");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!((coordinators.len(), coordinators.low()), (0, 2));
     }
 
     /// What begins when a new primary has just become known does not end with the one before it.

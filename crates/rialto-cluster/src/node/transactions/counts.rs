@@ -13,6 +13,7 @@ pub(super) struct Counters {
     pub riders: AtomicU64,
     pub announcements: AtomicU64,
     pub tasks: AtomicU64,
+    pub forgettings: AtomicU64,
     pub waits: AtomicU64,
     pub reads_at_replicas: AtomicU64,
     pub reads_sent_on: AtomicU64,
@@ -37,10 +38,16 @@ pub struct TransactionCounts {
     pub riders: u64,
     /// Messages to other nodes of what runs and what is served here. They go whether there are transactions or not.
     pub announcements: u64,
-    /// Times that a branch began, or other work that may block: each wakes a thread.
+    /// Times that a branch which rested, or other work that may block, was queued for the node's threads. The thread of a
+    /// session or a call runs a branch of its own node itself: that is none.
     pub jobs: u64,
-    /// Tasks that went through the queues of branches. A branch's own thread takes its next one without sleeping.
+    /// Threads that were woken, or started, for these and for `forgettings`. A thread that is through takes the next one
+    /// without sleeping.
+    pub wake_ups: u64,
+    /// Tasks of branches. A thread carries out those that come meanwhile, too.
     pub tasks: u64,
+    /// Transactions of the system that have removed rows of ended ones: of many at a time.
+    pub forgettings: u64,
     /// Times that the thread of a session or a call waited for a phase or for the end of its transaction: each is
     /// woken.
     pub waits: u64,
@@ -51,7 +58,8 @@ impl Counters {
         count.fetch_add(1, Relaxed);
     }
 
-    pub fn now(&self, jobs: u64) -> TransactionCounts {
+    pub fn now(&self, (jobs, wake_ups): (u64, u64)) -> TransactionCounts {
+        let forgettings = self.forgettings.load(Relaxed);
         TransactionCounts {
             over_one: self.over_one.load(Relaxed),
             over_several: self.over_several.load(Relaxed),
@@ -60,8 +68,10 @@ impl Counters {
             messages: self.messages.load(Relaxed),
             riders: self.riders.load(Relaxed),
             announcements: self.announcements.load(Relaxed),
-            jobs,
+            jobs: jobs.saturating_sub(forgettings),
+            wake_ups,
             tasks: self.tasks.load(Relaxed),
+            forgettings,
             waits: self.waits.load(Relaxed),
         }
     }

@@ -3,8 +3,9 @@
 //!
 //! - `work`: what actions and replies are.
 //! - `directory`: on which node each partition is served, in which opening.
-//! - `served`: a partition that this node serves: its branches, and what comes from coordinators.
-//! - `branch`: one branch, on a thread of its own. `workers`: these threads.
+//! - `served`: a partition that this node serves: its branches, and what comes from coordinators. `in_parts`: what is too much
+//!   for one transaction of the system.
+//! - `branch`: one branch. `inbox`: its tasks. `workers`: the node's queue of work that may block, and its threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
 //! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
@@ -12,6 +13,7 @@
 //! - `reading`: transactions that only read, at replicas of this node that follow. `reader`: a branch there. `positions`: places of
 //!   logs, for clients that read there what they have written.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
+//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node. `statements_here`: those that run.
 //! - `cluster`: all of it, for one node.
 //!
 //! Invariants, beside those of the state machines:
@@ -26,6 +28,7 @@
 //!
 //! [`Lead::answer`]: super::Lead::answer
 
+mod alone;
 mod branch;
 mod called;
 mod calling;
@@ -33,6 +36,8 @@ mod cluster;
 mod coordinators;
 mod counts;
 mod directory;
+mod in_parts;
+mod inbox;
 mod opening;
 mod over;
 mod positions;
@@ -41,6 +46,7 @@ mod reading;
 pub(in crate::node) mod rows;
 mod served;
 mod session;
+mod statements_here;
 mod work;
 mod workers;
 

@@ -97,7 +97,7 @@ impl Over<'_> {
             }
             self.coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
         let mut progress = self.coordinated.state.lock();
         loop {
             if let Some(replies) = progress.replies.take() {
@@ -176,7 +176,7 @@ impl Over<'_> {
             }
             self.coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
     }
 }
 

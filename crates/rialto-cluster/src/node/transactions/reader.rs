@@ -10,7 +10,7 @@ use rialto_sql::partitions::{
     Answer, BranchCanceller, BranchSession, Level, Next, Opening, Portions, Reply, Request, Run, Told, Work,
 };
 
-use super::workers::Workers;
+use super::workers::{Job, Workers};
 use crate::node::replica::{ReadEnd, ReadPermit};
 
 /// What a reader's thread is told.
@@ -92,7 +92,7 @@ impl Reader {
             let at_replica = AtReplica { permit, opening, cancels, reads, giving_way };
             at_replica.serve(&inbox, &outbox);
         };
-        workers.run(serve)?;
+        workers.run(Job::Other(Box::new(serve)))?;
         Ok(Reader { tasks, replies, end, has_told: false, to_clear: false, has_run: false })
     }
 

@@ -1,8 +1,8 @@
 //! [`ServedPartition`]: a partition that this node serves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,18 @@ use rialto::{Error, Lsn, Result, Table, fault_injection};
 use rialto_sql::partitions::BranchPool;
 use serde::{Deserialize, Serialize};
 
-use super::branch::{Branch, Cancels, Task, has_no_effect, of_the_system};
+use super::branch::{Branch, Task, has_no_effect, of_the_system};
 use super::cluster::Transactions;
 use super::counts::Counters;
 use super::directory::Serves;
+use super::in_parts::in_parts;
+use super::inbox::Given;
 use super::rows;
+use super::statements_here::StatementsHere;
 use super::work::{SqlWork, of_replica};
+use super::workers::Job;
 use crate::node::calls::time_of_day;
-use crate::node::replica::Lead;
+use crate::node::replica::{Haste, Lead};
 use crate::protocol::transactions::{
     Decision, Effect, Level, Locking, Message, Opened, Opening, Participant, Ran, RowChange, Step,
     SystemRows, TransactionId, Undecided,
@@ -33,20 +37,42 @@ pub struct ServedPartition {
     table: Table,
     node: Weak<Transactions>,
     state: Mutex<State>,
+    /// Statements that run here without a branch.
+    statements: StatementsHere,
     /// Branches that are being prepared.
     preparing: Arc<AtomicUsize>,
 }
 
 struct State {
     participant: Participant<SqlWork>,
-    branches: HashMap<TransactionId, Handle>,
+    /// Those that are open here, or prepared by this opening; none once the partition is not served any more.
+    branches: Option<HashMap<TransactionId, Arc<Branch>>>,
+    /// Those that have got tasks in this step, and have no thread.
+    ready: Vec<Arc<Branch>>,
     /// What an operator has decided in this opening.
     operator_decided: BTreeMap<TransactionId, Decision>,
     /// No branch is prepared meanwhile.
     held: Option<Held>,
+    /// Rows that are to go, which nothing waits for, and what is told then.
+    to_forget: Forgetting,
 }
 
+/// Rows of ended transactions that are to go: many of them go in one transaction.
+#[derive(Default)]
+struct Forgetting {
+    rows: Vec<RowChange<SqlWork>>,
+    transactions: Vec<TransactionId>,
+    level: Option<Level>,
+}
+
+/// So many rows go in one transaction.
+const FORGOTTEN_MAX: usize = 256;
+
 impl State {
+    fn branch(&self, id: TransactionId) -> Option<&Arc<Branch>> {
+        self.branches.as_ref()?.get(&id)
+    }
+
     /// How far a decision is that was made.
     fn stage(&self, id: TransactionId) -> DecisionStage {
         match self.participant.remembers(id) {
@@ -90,11 +116,6 @@ impl Drop for BeingPrepared {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-struct Handle {
-    tasks: Sender<Task>,
-    cancels: Arc<Mutex<Cancels>>,
 }
 
 /// What an operator sees of the transactions of a partition.
@@ -152,10 +173,17 @@ impl ServedPartition {
         let opened = Opened { partition: serves.partition, opening: serves.opening, rows };
         let participant = Participant::open(opened, node.now());
         let pool = BranchPool::new(lead.database().clone());
-        let state =
-            State { participant, branches: HashMap::new(), operator_decided: BTreeMap::new(), held: None };
+        let state = State {
+            participant,
+            branches: Some(HashMap::new()),
+            ready: Vec::new(),
+            operator_decided: BTreeMap::new(),
+            held: None,
+            to_forget: Forgetting::default(),
+        };
         let (node, state) = (Arc::downgrade(node), Mutex::new(state));
-        Arc::new(ServedPartition { serves, lead, pool, table, node, state, preparing: Arc::default() })
+        let (statements, preparing) = (StatementsHere::default(), Arc::default());
+        Arc::new(ServedPartition { serves, lead, pool, table, node, state, statements, preparing })
     }
 
     pub fn serves(&self) -> Serves {
@@ -177,6 +205,11 @@ impl ServedPartition {
 
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Statements that run here without a branch.
+    pub fn statements(&self) -> &StatementsHere {
+        &self.statements
     }
 
     /// What an operator sees.
@@ -239,6 +272,12 @@ impl ServedPartition {
         self.step(|participant, now| participant.receive(message, now));
     }
 
+    /// A message has come, from a thread that has something to run meanwhile. Gives the branches that have tasks now, and no
+    /// thread.
+    pub fn receive_here(self: &Arc<ServedPartition>, message: Message<SqlWork>) -> Vec<Arc<Branch>> {
+        self.take_step(|participant, now| participant.receive(message, now))
+    }
+
     /// The connection of a node has ended.
     pub fn connection_ended(self: &Arc<ServedPartition>, node: NodeId) {
         self.step(|participant, now| participant.connection_ended(node, now));
@@ -247,6 +286,9 @@ impl ServedPartition {
     /// Some time has passed.
     pub fn tick(self: &Arc<ServedPartition>) {
         self.step(|participant, now| participant.tick(now));
+        if let Some(node) = self.node.upgrade() {
+            self.forget(&node, &mut self.state.lock());
+        }
         let ended = |held: &Held| held.until <= Instant::now();
         let over = self.state.lock().held.take_if(|held| ended(held));
         self.go_on(over);
@@ -295,12 +337,15 @@ impl ServedPartition {
         for (transaction, rows, level) in waiting {
             self.prepare(&node, &mut state, transaction, rows, level);
         }
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        ready.into_iter().for_each(|branch| self.queue(&node, Job::Branch(branch)));
     }
 
     /// A session wants what its branch runs to end.
     pub fn cancel(&self, id: TransactionId) {
-        if let Some(handle) = self.state.lock().branches.get(&id) {
-            handle.cancels.lock().cancel();
+        if let Some(branch) = self.state.lock().branch(id) {
+            branch.cancels.lock().cancel();
         }
     }
 
@@ -324,18 +369,30 @@ impl ServedPartition {
         self.lead.resign(format!("the commit of {id} has failed: {error}"));
     }
 
-    /// The partition is not served any more: its branches end, and those that are not prepared leave nothing.
+    /// The partition is not served any more: what runs here ends, and what is not prepared leaves nothing.
     pub fn end(&self) {
-        let branches = std::mem::take(&mut self.state.lock().branches);
-        for handle in branches.values() {
-            handle.cancels.lock().cancel();
+        if !fault_injection::is_on("statements-outlive-their-partition") {
+            self.statements.end();
         }
+        let branches = self.state.lock().branches.take();
+        branches.into_iter().flatten().for_each(|(_, branch)| branch.end());
     }
 
     fn step(self: &Arc<ServedPartition>, act: impl FnOnce(&mut Participant<SqlWork>, Duration)) {
-        let Some(node) = self.node.upgrade() else { return };
+        let ready = self.take_step(act);
+        if let Some(node) = self.node.upgrade() {
+            ready.into_iter().for_each(|branch| self.queue(&node, Job::Branch(branch)));
+        }
+    }
+
+    /// Takes a step. Gives the branches that have tasks then, and no thread.
+    fn take_step(
+        self: &Arc<ServedPartition>,
+        act: impl FnOnce(&mut Participant<SqlWork>, Duration),
+    ) -> Vec<Arc<Branch>> {
+        let Some(node) = self.node.upgrade() else { return Vec::new() };
         let mut here = Vec::new();
-        {
+        let ready = {
             let mut state = self.state.lock();
             if !fault_injection::is_on("answers-expire-by-uptime") {
                 state.participant.tell_time_of_day(time_of_day());
@@ -346,10 +403,12 @@ impl ServedPartition {
             for effect in effects {
                 self.carry_out(&node, &mut state, effect, &mut here);
             }
-        }
+            std::mem::take(&mut state.ready)
+        };
         for message in here {
             node.deliver(message);
         }
+        ready
     }
 
     fn carry_out(
@@ -361,7 +420,7 @@ impl ServedPartition {
     ) {
         match effect {
             Effect::Send(message) => here.extend(node.send_away(message)),
-            Effect::Begin { transaction, locking } => self.begin(node, state, transaction, locking),
+            Effect::Begin { transaction, locking } => self.begin(state, transaction, locking),
             Effect::Run { transaction, sequence, action } => {
                 self.give(node, state, transaction, Task::Run { sequence, action });
             }
@@ -376,6 +435,7 @@ impl ServedPartition {
                 self.give(node, state, transaction, Task::AwaitReads { level });
             }
             Effect::AwaitAnswer { transaction, level } => {
+                // Another step: the state machine takes one after the other.
                 let served = self.clone();
                 self.work(node, move || {
                     let place = served.lead.database().log_end().lsn;
@@ -389,12 +449,23 @@ impl ServedPartition {
                 if let Some(held) = &mut state.held {
                     held.waiting.retain(|(waiting, ..)| *waiting != transaction);
                 }
-                if let Some(handle) = state.branches.get(&transaction) {
-                    handle.cancels.lock().cancel();
+                if let Some(branch) = state.branch(transaction) {
+                    branch.cancels.lock().cancel();
                 }
                 self.give(node, state, transaction, Task::Abort { rows, level });
             }
             Effect::Release { transaction } => self.give(node, state, transaction, Task::Release),
+            Effect::Write { transaction, rows, level, step: Step::Rows }
+                if matches!(rows[..], [RowChange::Forgotten(_) | RowChange::Settled(_)]) =>
+            {
+                let gathered = &mut state.to_forget;
+                gathered.rows.extend(rows);
+                gathered.transactions.push(transaction);
+                gathered.level = gathered.level.max(Some(level));
+                if gathered.rows.len() == FORGOTTEN_MAX {
+                    self.forget(node, state);
+                }
+            }
             Effect::Write { transaction, rows, level, step } => {
                 let served = self.clone();
                 self.work(node, move || match served.write(&rows) {
@@ -411,22 +482,48 @@ impl ServedPartition {
         }
     }
 
-    fn begin(
-        self: &Arc<ServedPartition>,
-        node: &Transactions,
-        state: &mut State,
-        id: TransactionId,
-        locking: Locking,
-    ) {
-        let (tasks, receiver) = channel();
-        let cancels = Arc::new(Mutex::new(Cancels::default()));
-        state.branches.insert(id, Handle { tasks, cancels: cancels.clone() });
+    /// Removes the rows that were gathered: in one transaction, or in several where its limits are lower.
+    fn forget(self: &Arc<ServedPartition>, node: &Transactions, state: &mut State) {
+        let Forgetting { rows, transactions, level: Some(level) } = std::mem::take(&mut state.to_forget)
+        else {
+            return;
+        };
+        Counters::add(&node.counters().forgettings);
+        let served = self.clone();
+        self.work(node, move || {
+            // A primary that gave up here would meet the same rows in its next opening.
+            let removed = in_parts(0..rows.len(), &has_no_effect, &mut |part| {
+                let place = served.write(&rows[part.clone()])?;
+                served.tell_all(transactions[part].to_vec(), place, level);
+                Ok(())
+            });
+            if let Err((first, error)) = removed {
+                let id = transactions[first];
+                served.lead.resign(format!("the row of {id}, which has ended, cannot be removed: {error}"));
+            }
+        });
+    }
+
+    /// Tells of the removed rows of transactions once that may be answered.
+    fn tell_all(self: &Arc<ServedPartition>, transactions: Vec<TransactionId>, place: Lsn, level: Level) {
+        let served = self.clone();
+        let tell = move || transactions.iter().for_each(|id| served.durable(*id, Step::Rows));
+        let haste = Haste::Lingers;
+        let once = tell.clone();
+        let once = move |is_answered: bool| {
+            if is_answered {
+                once();
+            }
+        };
+        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
+            tell();
+        }
+    }
+
+    fn begin(self: &Arc<ServedPartition>, state: &mut State, id: TransactionId, locking: Locking) {
         // A replica that does not serve at this moment, or drains, answers nothing: its coordinator gives up.
-        let admitted = self.lead.admit().ok();
-        if admitted.is_some() {
-            let served = self.clone();
-            let branch = Branch { id, served, locking, cancels, tasks: receiver, admitted };
-            self.work(node, move || branch.serve());
+        if let (Some(branches), Ok(admitted)) = (&mut state.branches, self.lead.admit()) {
+            branches.insert(id, Branch::new(id, self, locking, admitted));
         }
     }
 
@@ -442,7 +539,7 @@ impl ServedPartition {
         self.give(node, state, id, Task::Prepare { rows, level, counted });
     }
 
-    /// Gives a branch a task. One that has no thread any more, or never had one in this opening, is prepared.
+    /// Gives a branch a task. One that is not here, as it was prepared by an earlier opening or was not admitted, is not open.
     fn give(
         self: &Arc<ServedPartition>,
         node: &Transactions,
@@ -452,34 +549,54 @@ impl ServedPartition {
     ) {
         Counters::add(&node.counters().tasks);
         let is_last = task.is_last();
-        let unsent = match state.branches.get(&id) {
-            Some(handle) => handle.tasks.send(task).err().map(|unsent| unsent.0),
-            None => Some(task),
+        let given = match state.branch(id) {
+            Some(branch) => match branch.give(task) {
+                Given::Waits => {
+                    let branch = branch.clone();
+                    state.ready.push(branch);
+                    Given::Taken
+                }
+                given => given,
+            },
+            None => Given::NotTaken(task),
         };
-        if is_last {
-            state.branches.remove(&id);
+        if is_last && let Some(branches) = &mut state.branches {
+            branches.remove(&id);
         }
         let served = self.clone();
-        match unsent {
-            Some(Task::Commit { rows, level, .. }) => {
+        match given {
+            Given::NotTaken(Task::Commit { rows, level, .. }) => {
                 self.work(node, move || served.commit_prepared(id, &rows, level));
             }
-            Some(Task::Abort { rows, level }) if !rows.is_empty() => {
+            Given::NotTaken(Task::Abort { rows, level }) if !rows.is_empty() => {
                 self.work(node, move || served.abort_prepared(id, &rows, level));
             }
-            Some(Task::Run { sequence, .. }) => {
-                // It was not admitted.
+            // It was not admitted.
+            Given::NotTaken(Task::Run { sequence, .. }) => {
                 self.work(node, move || served.ran(id, sequence, None));
             }
-            Some(_) | None => {}
+            Given::NotTaken(_) | Given::Taken | Given::Waits => {}
         }
     }
 
-    /// Runs what may block. Without a thread for it nothing comes of it, as if the node had ended.
-    fn work(&self, node: &Transactions, job: impl FnOnce() + Send + 'static) {
+    fn work(self: &Arc<ServedPartition>, node: &Transactions, job: impl FnOnce() + Send + 'static) {
+        self.queue(node, Job::OfPartition(self.clone(), Box::new(job)));
+    }
+
+    /// Queues what may block. Without a thread for it nothing comes of it, as if the node had ended.
+    pub fn queue(&self, node: &Transactions, job: Job) {
         if let Err(error) = node.workers().run(job) {
-            self.lead.resign(format!("no thread can start: {error}"));
+            self.has_no_thread(&error);
         }
+    }
+
+    /// No thread can start for what may block, so nothing more comes of the partition's transactions here.
+    pub fn has_no_thread(&self, error: &io::Error) {
+        self.lead.resign(format!(
+            "no thread can start for a transaction of {}: {error}. Raise the limits of threads and of memory that the \
+             operating system sets for the node's process",
+            self.serves.partition
+        ));
     }
 
     /// Commits a prepared branch, and tells when that may be answered.
@@ -492,7 +609,8 @@ impl ServedPartition {
         let db = self.lead.database();
         let body = |tx: &mut rialto::Transaction<'_>| rows::apply(tx, &self.table, rows);
         match retried(|| db.commit_prepared_with(&rows::name(id), body)) {
-            Ok(((), ticket)) => self.tell(id, ticket.lsn(), level, Step::Commit),
+            // Its client was answered when it was decided.
+            Ok(((), ticket)) => self.tell_with(id, (ticket.lsn(), level), Step::Commit, Haste::Lingers),
             // Another opening with the same options would find the same: the branch waits, prepared, for other ones.
             Err(Error::LogTooSmall { length, limit, log_bytes_max }) => {
                 self.lead.tell_trouble(format!(
@@ -536,9 +654,41 @@ impl ServedPartition {
         written.map(|((), ticket)| ticket.lsn())
     }
 
-    fn tell(self: &Arc<ServedPartition>, id: TransactionId, place: Lsn, level: Level, step: Step) {
-        if self.lead.answer(place, of_replica(level)).is_ok() {
+    /// Tells of a step once its place may be answered at a level. It does not wait.
+    pub fn tell(self: &Arc<ServedPartition>, id: TransactionId, place: Lsn, level: Level, step: Step) {
+        self.tell_with(id, (place, level), step, Haste::Hurries);
+    }
+
+    fn tell_with(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        (place, level): (Lsn, Level),
+        step: Step,
+        haste: Haste,
+    ) {
+        let served = self.clone();
+        let once = move |is_answered: bool| {
+            if is_answered {
+                served.durable(id, step);
+            }
+        };
+        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
             self.durable(id, step);
+        }
+    }
+
+    /// An action has run, and its reply is told once a place may be answered at a level. It does not wait.
+    pub fn ran_once_durable(
+        self: &Arc<ServedPartition>,
+        id: TransactionId,
+        sequence: u32,
+        ran: Ran<SqlWork>,
+        (place, level): (Lsn, Level),
+    ) {
+        let (served, told) = (self.clone(), ran.clone());
+        let once = move |is_answered: bool| served.ran(id, sequence, is_answered.then_some(told));
+        if let Some(is_answered) = self.lead.ask((place, of_replica(level)), Haste::Hurries, once) {
+            self.ran(id, sequence, is_answered.then_some(ran));
         }
     }
 }

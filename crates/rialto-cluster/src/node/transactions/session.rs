@@ -5,12 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rialto::fault_injection;
 use rialto_sql::partitions::{
-    Answer as SqlAnswer, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening, PartitionNumber,
-    Reply, Request, Told, Work as SqlRequest,
+    Answer as SqlAnswer, BranchCanceller, Branches, CancelBranches, Cause, Choices, Opening as SqlOpening,
+    PartitionNumber, Reply, Request, Told, Work as SqlRequest,
 };
 use rialto_sql::{Result, SqlError};
 
+use super::alone::Alone;
 use super::cluster::Transactions;
 use super::coordinators::{Cancelled, Coordinated, Ended};
 use super::counts::Counters;
@@ -37,7 +39,7 @@ const LOCK_WAIT_OF_RETRIED: Duration = Duration::from_millis(50);
 /// A transaction over the cluster's partitions. Its session's thread waits in its calls.
 pub struct SessionTransaction {
     node: Arc<Transactions>,
-    opening: SqlOpening,
+    pub(super) opening: SqlOpening,
     state: Option<Arc<Coordinated>>,
     branches: Arc<Mutex<Joined>>,
     /// Branches that have not heard that a cancellation was taken back.
@@ -59,10 +61,21 @@ enum Then {
 
 /// The branches, for a cancellation from another thread.
 #[derive(Default)]
-struct Joined {
+pub(super) struct Joined {
     branches: BTreeMap<PartitionId, Serves>,
     coordinated: Option<Weak<Coordinated>>,
+    /// That of a statement that the session's thread runs itself.
+    here: Option<BranchCanceller>,
     is_cancelled: bool,
+}
+
+/// A statement runs on the session's thread. A cancellation that comes later does not end it.
+pub(super) struct RunsHere<'s>(&'s Mutex<Joined>);
+
+impl Drop for RunsHere<'_> {
+    fn drop(&mut self) {
+        self.0.lock().here = None;
+    }
 }
 
 struct Cancel {
@@ -75,6 +88,9 @@ impl CancelBranches for Cancel {
         let Some(node) = self.node.upgrade() else { return };
         let mut joined = self.joined.lock();
         joined.is_cancelled = true;
+        if let Some(here) = &joined.here {
+            here.cancel();
+        }
         let Some(coordinated) = joined.coordinated.as_ref().and_then(Weak::upgrade) else { return };
         for serves in joined.branches.values() {
             node.cancel(serves.node, Cancelled { partition: serves.partition, transaction: coordinated.id });
@@ -107,12 +123,28 @@ impl SessionTransaction {
     fn call(&mut self, partition: PartitionId, request: Request) -> Reply {
         let mut newer_than = None;
         let writes = may_write(&request);
+        if let Some(served) = self.node.find_served(partition)
+            && !fault_injection::is_on("sessions-hand-all-over")
+        {
+            match self.run_here(&served, &request) {
+                Alone::Replied(reply) => {
+                    if reply.answer.is_ok() {
+                        self.node.has_committed(1);
+                    }
+                    return *reply;
+                }
+                Alone::TooLarge => return self.run_and_commit(partition, request),
+                Alone::NotServed => {}
+            }
+        }
         loop {
             let serves = match self.find_primary(partition, newer_than) {
                 Ok(serves) => serves,
                 Err(error) => return failed(error),
             };
-            let coordinated = self.node.coordinators().begin(Pace::Call);
+            let node = self.node.clone();
+            let coordinated = node.coordinators().begin(Pace::Call);
+            let _ending = node.coordinators().ending(&coordinated);
             let may_send = coordinated.begin_call(partition, serves.opening);
             self.join(&coordinated, serves);
             self.called = Some(serves);
@@ -124,14 +156,15 @@ impl SessionTransaction {
                 action: self.action(partition, What::Request(request.clone())),
             };
             if may_send {
-                self.node.request_all(vec![Message {
+                let own = self.node.request_all(vec![Message {
                     from: Sender::Coordinator(self.node.me()),
                     to: Address::Partition(partition),
                     transaction: coordinated.id,
                     body,
                 }]);
+                self.cancel_if_asked(&coordinated);
+                own.run();
             }
-            self.cancel_if_asked(&coordinated);
             let ended = self.wait_end(&coordinated);
             self.leave(&coordinated);
             match ended {
@@ -162,7 +195,9 @@ impl SessionTransaction {
         let mut newer_than = None;
         loop {
             let serves = self.find_primary(partition, newer_than)?;
-            let coordinated = self.node.coordinators().begin(Pace::Call);
+            let node = self.node.clone();
+            let coordinated = node.coordinators().begin(Pace::Call);
+            let _ending = node.coordinators().ending(&coordinated);
             let may_send = coordinated.begin_call(partition, serves.opening);
             let body = Body::Call {
                 opening: serves.opening,
@@ -172,12 +207,13 @@ impl SessionTransaction {
                 action: self.action(partition, what.clone()),
             };
             if may_send {
-                self.node.request_all(vec![Message {
+                let own = self.node.request_all(vec![Message {
                     from: Sender::Coordinator(self.node.me()),
                     to: Address::Partition(partition),
                     transaction: coordinated.id,
                     body,
                 }]);
+                own.run();
             }
             let mut ended = None;
             while ended.is_none() && Instant::now() < until && !self.branches.lock().is_cancelled {
@@ -197,6 +233,16 @@ impl SessionTransaction {
                 return Err(no_primary(partition));
             }
         }
+    }
+
+    /// A statement runs on this thread from now on, until this is dropped.
+    pub(super) fn runs_here(&self, canceller: BranchCanceller) -> RunsHere<'_> {
+        let mut joined = self.branches.lock();
+        if joined.is_cancelled {
+            canceller.cancel();
+        }
+        joined.here = Some(canceller);
+        RunsHere(&self.branches)
     }
 
     /// Where a partition is served. Waits for a primary, unless the statement is cancelled.
@@ -337,8 +383,9 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        let own = self.node.request_all(messages);
         self.cancel_if_asked(&coordinated);
+        own.run();
         let mut progress = coordinated.state.lock();
         loop {
             if let Some(replies) = progress.replies.take() {
@@ -383,7 +430,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
         let ended = self.wait_end(&coordinated);
         self.is_over = true;
         match ended {
@@ -448,7 +495,7 @@ impl SessionTransaction {
             }
             coordinated.take_effects(&mut progress)
         };
-        self.node.request_all(messages);
+        self.node.request_all(messages).run();
     }
 
     fn leave(&self, coordinated: &Coordinated) {
@@ -632,12 +679,12 @@ fn no_answer(partition: PartitionId) -> SqlError {
     )
 }
 
-fn retry(why: &str) -> SqlError {
+pub(super) fn retry(why: &str) -> SqlError {
     let message = format!("the transaction over partitions has no effect: {why}");
     told("40001", message, "Run the transaction again.", Cause::Deadlock)
 }
 
-fn unknown() -> SqlError {
+pub(super) fn unknown() -> SqlError {
     let message =
         "whether the transaction has committed is not known: its deciding partition's primary has gone";
     told(

@@ -1,6 +1,6 @@
 //! [`SqlWork`]: what actions and replies of transactions are: of SQL sessions, and of calls.
 
-use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request, Told};
+use rialto_sql::partitions::{Level as SqlLevel, Opening, Reply, Request, Told, Work as SqlRequest};
 use rialto_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,21 @@ pub struct SqlAction {
     pub clears_cancellation: bool,
     /// What is to be done.
     pub what: What,
+}
+
+impl SqlAction {
+    /// Whether it may give its result in portions, each of which waits for the session. A statement that only changes rows
+    /// gives none.
+    pub fn may_give_portions(&self) -> bool {
+        let What::Request(Request::Run(run)) = &self.what else { return false };
+        let SqlRequest::Statement(statement) = &run.work else { return false };
+        let text = statement.text.trim_start().as_bytes();
+        let begins_with = |word: &str| {
+            text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes()))
+        };
+        let returns = |text: &[u8]| text.windows(9).any(|word| word.eq_ignore_ascii_case(b"returning"));
+        !["insert", "update", "delete"].into_iter().any(begins_with) || returns(text)
+    }
 }
 
 /// What an action does.

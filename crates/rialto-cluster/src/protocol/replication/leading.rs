@@ -149,12 +149,16 @@ impl Leading {
     /// What may be answered at this moment. A driver asks after it has run a transaction and before it answers it: the
     /// promises are looked at then (C1).
     pub fn answers(&self, common: &Common, now: Moment, log: LogState) -> Option<Answers> {
-        let serves = match fault_injection::is_on("answers-unchecked") {
+        let (level_2, on_disk) = (self.agreed, log.on_disk);
+        self.answers_level_1(common, now).then(|| Answers { level_2, level_3: earlier(level_2, on_disk) })
+    }
+
+    /// Whether everything that ran may be answered at level 1.
+    pub fn answers_level_1(&self, common: &Common, now: Moment) -> bool {
+        match fault_injection::is_on("answers-unchecked") {
             true => self.served_at_last_step,
             false => self.serves(common, now),
-        };
-        let (level_2, on_disk) = (self.agreed, log.on_disk);
-        serves.then(|| Answers { level_2, level_3: earlier(level_2, on_disk) })
+        }
     }
 
     /// Whether a new transaction at level 2 may run.

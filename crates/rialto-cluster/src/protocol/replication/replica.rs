@@ -113,6 +113,14 @@ impl Replica {
         }
     }
 
+    /// Whether everything that ran may be answered at level 1 at this moment: [`Replica::answers`] is something.
+    pub fn answers_level_1(&self, now: Moment) -> bool {
+        match &self.role {
+            Role::Leading(leading) => leading.answers_level_1(&self.common, now),
+            Role::Following(_) => false,
+        }
+    }
+
     /// Whether answers at level 2 need this replica's disk, since too few replicas are in sync.
     pub fn needs_disk_for_level_2(&self) -> bool {
         let least = self.common.options.min_in_sync.max(2);

@@ -181,7 +181,7 @@ impl<W: Work> Coordinator<W> {
         matches!(self.state, State::Done)
     }
 
-    /// Sends the actions of a phase, those of other nodes first. `low` is the lowest number of a transaction that runs
+    /// Sends the actions of a phase, those of other nodes first, and that of the deciding partition after others. `low` is the lowest number of a transaction that runs
     /// at this node.
     ///
     /// # Panics
@@ -190,7 +190,9 @@ impl<W: Work> Coordinator<W> {
     pub fn phase(&mut self, mut actions: Vec<Action<W>>, low: u64) {
         let is_acting = matches!(&self.state, State::Acting { replies, .. } if replies.is_empty());
         assert!(is_acting && self.outstanding() == 0, "{}: a phase is running", self.id);
-        actions.sort_by_key(|action| self.local.contains(&action.partition));
+        actions.sort_by_key(|action| {
+            (self.local.contains(&action.partition), action.partition == self.deciding)
+        });
         let branches = self.branches();
         let (deciding, level) = (self.deciding, self.level());
         let waits = self.tries == Tries::Again;
