@@ -293,6 +293,15 @@ fn in_the_background_a_difference_is_found_too() {
     all_have_the_same(&cluster, 2);
 }
 
+/// The clients end, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Clients transfer money in one partition and over several, and others make and change tables. Replicas that are the same are
 /// never told to differ, and stay in sync. Once the clients are gone, everything is compared.
 #[test]
@@ -314,6 +323,7 @@ fn what_is_the_same_is_never_told_to_differ() {
     let (mut compared, mut rows, mut partitions) = (0, 0, 0);
     std::thread::scope(|threads| {
         let (cluster, is_over) = (&cluster, &is_over);
+        let _ends = Ends(is_over);
         for client in 0..3_u64 {
             threads.spawn(move || {
                 let mut random = Random::new(first.wrapping_add(client));
@@ -371,7 +381,6 @@ fn what_is_the_same_is_never_told_to_differ() {
             }
             compared += 1;
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     println!("{compared} comparisons by each node, {partitions} of partitions, {rows} rows");
     assert!(rows > 100 && partitions > 2);
