@@ -11,8 +11,8 @@ use rialto::{Database, Durability, Error, Options, TableDef, Transaction, TxOpti
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Call, CallLevel, ClusterFacts, Node, NodeFacts, NodeOptions, Outputs, Procedure, ProcedureAction,
-    Procedures, Standing, init, make_table,
+    Call, CallLevel, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Outputs, Procedure,
+    ProcedureAction, Procedures, Standing, init, make_table,
 };
 use rialto_cluster::protocol::PartitionId;
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
@@ -181,7 +181,8 @@ impl Bank {
             .collect();
         drop(ports);
         let (id, unprotected) = (format!("{:032x}", 5), Unprotected::default());
-        init(&store, &ClusterFacts { id, partitions, replicas, unprotected }, &facts).expect("a new cluster");
+        let cluster = ClusterFacts { id, partitions, replicas, unprotected, promise_ms: None };
+        init(&store, &cluster, &facts).expect("a new cluster");
         let calm = ReplicationOptions {
             promise: Duration::from_secs(10),
             silent_after: Duration::from_secs(5),
@@ -201,8 +202,11 @@ impl Bank {
                 },
                 replication: calm,
                 repair_after: None,
+                copy_bytes_per_second: None,
                 move_patience: Duration::from_secs(300),
+                compare_every: None,
                 security: Security::PlainOnLoopback,
+                links: LinkOptions::default(),
                 make: Arc::new(make),
                 procedures: procedures(),
             };

@@ -326,7 +326,7 @@ mod tests {
         let workers = Workers::default();
         let starts = AtomicU64::new(0);
         let refuses = move || {
-            let refuses = starts.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+            let refuses = starts.fetch_add(1, Ordering::Relaxed) & 1 == 0;
             // Others come meanwhile.
             std::thread::sleep(Duration::from_micros(200));
             if refuses { refusal() } else { Ok(()) }
