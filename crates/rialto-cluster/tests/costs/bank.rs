@@ -11,8 +11,8 @@ use rialto::{Database, Durability, Error, Options, TableDef, Transaction, TxOpti
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Call, CallLevel, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Outputs, Procedure,
-    ProcedureAction, Procedures, Standing, init, make_table,
+    Call, CallLevel, ClusterFacts, LinkOptions, Node, NodeFacts, NodeOptions, Outputs, PROMISE_MS_USUAL,
+    Procedure, ProcedureAction, Procedures, Standing, init, make_table,
 };
 use rialto_cluster::protocol::PartitionId;
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
@@ -181,7 +181,7 @@ impl Bank {
             .collect();
         drop(ports);
         let (id, unprotected) = (format!("{:032x}", 5), Unprotected::default());
-        let cluster = ClusterFacts { id, partitions, replicas, unprotected, promise_ms: None };
+        let cluster = ClusterFacts { id, partitions, replicas, unprotected, promise_ms: PROMISE_MS_USUAL };
         init(&store, &cluster, &facts).expect("a new cluster");
         let calm = ReplicationOptions {
             promise: Duration::from_secs(10),
