@@ -56,7 +56,7 @@ pub(super) enum Told {
 fn end_all(waits: Vec<Then>, is_answered: bool) -> Told {
     let mut told = Told::All;
     for then in waits {
-        if catch_unwind(AssertUnwindSafe(|| then.is_over(is_answered))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| then.end(is_answered))).is_err() {
             told = Told::Panicked;
         }
     }
@@ -64,7 +64,7 @@ fn end_all(waits: Vec<Then>, is_answered: bool) -> Told {
 }
 
 impl Then {
-    fn is_over(self, is_answered: bool) {
+    fn end(self, is_answered: bool) {
         match self {
             Then::Wake(waker) => waker.wake(),
             Then::Tell(tell) => tell(is_answered),

@@ -60,6 +60,10 @@ pub struct Workers {
     shared: Arc<Shared>,
 }
 
+/// Fails where a thread could not start.
+#[cfg(test)]
+type RefusesToStart = Box<dyn Fn() -> io::Result<()> + Send>;
+
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -67,7 +71,7 @@ struct Shared {
     wake_ups: AtomicU64,
     /// Whether a thread cannot start.
     #[cfg(test)]
-    refuses_to_start: Mutex<Option<Box<dyn Fn() -> io::Result<()> + Send>>>,
+    refuses_to_start: Mutex<Option<RefusesToStart>>,
 }
 
 #[derive(Default)]
