@@ -7,13 +7,16 @@ use crate::ids::{Lsn, TableId};
 use crate::log::Packet;
 use crate::row::{IntoKey, Key, Value, WhichIndex};
 
+/// What an observer does.
+type Observe = dyn Fn(&Database, Lsn) + Send + Sync;
+
 /// What is told of changes of a row: see [`Follower::observe`](super::Follower::observe).
 pub(super) struct Observer {
     database: Database,
     /// The table's name. It may come to be only with a packet that is redone later.
     table: String,
     key: Vec<Value>,
-    observe: Box<dyn Fn(&Database, Lsn) + Send + Sync>,
+    observe: Box<Observe>,
 }
 
 impl Observer {
