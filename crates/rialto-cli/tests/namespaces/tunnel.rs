@@ -51,11 +51,11 @@ impl Drop for Tunnel {
 }
 
 /// Takes connections until the tunnel ends. Those that it has taken go on.
-fn takes(listener: &TcpListener, port: u16, namespace: &PathBuf, ends: &AtomicBool) {
+fn takes(listener: &TcpListener, port: u16, namespace: &Path, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((client, _)) => {
-                let namespace = namespace.clone();
+                let namespace = namespace.to_owned();
                 thread::spawn(move || leads(&client, port, &namespace));
             }
             Err(_) => thread::sleep(LOOK),

@@ -16,20 +16,20 @@ fn each_node_is_upgraded_while_the_cluster_is_used() {
         None => println!("RIALTO_OLD_PROGRAM is not set: nodes start again, and none is upgraded"),
     }
     let lists = Lists::begin(cluster.sql());
-    for node in 0..NODES.len() {
+    for (node, name) in NODES.iter().enumerate() {
         let bank = Bank::begin(&cluster, "standby", 3.0);
         let status = cluster.wait_until_whole();
         for (number, partition) in partitions(&status).iter().enumerate() {
-            if partition["primary"] == NODES[node] {
+            if partition["primary"] == *name {
                 cluster.lead_elsewhere(number, node);
             }
         }
         cluster.end_node(node);
         cluster.start_node(node);
-        let found = bank.judge(&format!("the upgrade of {}", NODES[node]));
+        let found = bank.judge(&format!("the upgrade of {}", name));
         assert!(found.committed > 0, "{found:?}");
         cluster.wait_until_whole();
-        println!("{}: {found:?}", NODES[node]);
+        println!("{}: {found:?}", name);
     }
     let tally = lists.judge();
     println!("lists: {} committed, {} unknown", tally.committed, tally.unknown);

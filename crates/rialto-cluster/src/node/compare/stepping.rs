@@ -78,6 +78,6 @@ mod tests {
             }
         }
         let key = found(b"note 149", b"note 15");
-        assert!(&key[..] >= b"note 15" && &key[..] < b"note 150", "{key:?}");
+        assert!(key[..] >= b"note 15"[..] && key[..] < b"note 150"[..], "{key:?}");
     }
 }

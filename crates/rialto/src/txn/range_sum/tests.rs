@@ -167,7 +167,8 @@ fn a_range_that_was_summed_stays_as_it_is_until_the_end() {
         let mut summing = db.begin().unwrap();
         let before = summing.sum_range(&table, &range).unwrap();
         let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
-        let tried: [(&str, &dyn Fn(&mut Transaction<'_>) -> Result<()>); 4] = [
+        type Change<'a> = (&'static str, &'a dyn Fn(&mut Transaction<'_>) -> Result<()>);
+        let tried: [Change<'_>; 4] = [
             ("a new row", &|tx| tx.insert(&table, &values(21, &mut Random::new(1)))),
             ("another value", &|tx| tx.update(&table, 20_i64, &[(3, Value::Text("!".into()))]).map(drop)),
             ("no row", &|tx| tx.delete(&table, 40_i64).map(drop)),
