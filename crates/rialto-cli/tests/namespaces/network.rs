@@ -122,7 +122,7 @@ impl Network {
         command
     }
 
-    /// A program of an operator, who reaches all machines.
+    /// A program of an operator: it reaches all machines.
     pub fn operator(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace(SWITCH), program]);
