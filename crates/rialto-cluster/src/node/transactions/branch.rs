@@ -238,13 +238,9 @@ impl Branch {
             }
             What::Position => {
                 let place = self.served.lead().database().log_end().lsn;
-                match self.is_durable(place, Level::Replicated) {
-                    true => {
-                        let answer = positions::answer(place, self.served.lead().memories());
-                        self.ran_with(sequence, answer, Access::Reads);
-                    }
-                    false => self.served.ran(self.id, sequence, None),
-                }
+                // It may take long: the session's thread, which may be this one, hears cancellations meanwhile.
+                let answer = positions::answer(place, self.served.lead().memories());
+                self.ran_once_durable(sequence, answer, Access::Reads, (place, Level::Replicated));
                 body
             }
             What::Admit => {
