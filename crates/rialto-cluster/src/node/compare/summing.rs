@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rialto::row::WhichIndex;
-use rialto::{Durability, Error, SumRange, Table, TxOptions, fault_injection};
+use rialto::{Durability, Error, SumRange, Table, TxOptions};
 
 use super::comparison::{Comparison, Found};
 use super::stepping::{STEPS_MAX, Stepping};
@@ -147,12 +147,8 @@ impl Walk<'_> {
             timeout: Some(RANGE_WITHIN),
             ..TxOptions::default()
         };
-        let early = match fault_injection::is_on("sum-of-another-transaction") {
-            true => db.transact(|tx| tx.sum_range(&of.table, &range)).ok(),
-            false => None,
-        };
         let done = db.submit_with(&options, |tx| {
-            let sum = early.clone().map_or_else(|| tx.sum_range(&of.table, &range), Ok)?;
+            let sum = tx.sum_range(&of.table, &range)?;
             let to = if sum.is_whole { range.to.clone() } else { sum.last.clone() };
             let (by, table, after) = (self.parts.me, of.table.id().0, range.after.clone());
             let comparison = Comparison { number, by, epoch, table, index, after, to, show };

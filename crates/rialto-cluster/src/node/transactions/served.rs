@@ -371,9 +371,7 @@ impl ServedPartition {
 
     /// The partition is not served any more: what runs here ends, and what is not prepared leaves nothing.
     pub fn end(&self) {
-        if !fault_injection::is_on("statements-outlive-their-partition") {
-            self.statements.end();
-        }
+        self.statements.end();
         let branches = self.state.lock().branches.take();
         branches.into_iter().flatten().for_each(|(_, branch)| branch.end());
     }
