@@ -11,19 +11,8 @@ use crate::sql::{run, session, total, try_run};
 
 #[test]
 fn commits_at_level_2_are_refused_in_an_unprotected_partition_and_have_no_effect() {
-    let mut cluster = Cluster::calm_with("unprotected", 2, (2, 2), Unprotected::Refused);
-    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    let mut cluster = unprotected_accounts("unprotected");
     let mut session = session(&cluster, 0);
-    run(&mut session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
-    run(&mut session, "INSERT INTO accounts SELECT i, 100 FROM generate_series(1, 20) AS i");
-    cluster.stop(1);
-    // It is dropped where it was a standby, and its own partition has another primary.
-    crate::cluster::soon("both are unprotected", || {
-        (0..2).all(|partition| {
-            let status = cluster.replica(cluster.primary(partition), partition).status();
-            status.configuration.is_some_and(|found| found.in_sync.len() == 1)
-        })
-    });
     let refused = |session: &mut rialto_sql::Session, statements: &[&str]| {
         let (last, before) = statements.split_last().unwrap();
         before.iter().for_each(|statement| drop(run(session, statement)));
@@ -70,6 +59,7 @@ fn unprotected_accounts(name: &str) -> Cluster {
     run(&mut session, "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)");
     run(&mut session, "INSERT INTO accounts SELECT i, 100 FROM generate_series(1, 20) AS i");
     cluster.stop(1);
+    // It is dropped where it was a standby, and its own partition has another primary.
     crate::cluster::soon("both are unprotected", || {
         (0..2).all(|partition| {
             let status = cluster.replica(cluster.primary(partition), partition).status();
