@@ -89,8 +89,8 @@ impl Network {
         for machine in machines {
             let space = namespace(machine);
             run(&format!("ip netns add {space}"))?;
-            run(&format!("ip -n {switch} link add {machine} type veth peer name eth0 netns {space}"))?;
-            run(&format!("ip -n {switch} link set {machine} master bridge up"))?;
+            run(&format!("ip -n {switch} link add name {machine} type veth peer name eth0 netns {space}"))?;
+            run(&format!("ip -n {switch} link set dev {machine} master bridge up"))?;
             run(&format!("ip -n {space} addr add {}/24 dev eth0", network.address(machine)))?;
             run(&format!("ip -n {space} link set eth0 up"))?;
             run(&format!("ip -n {space} link set lo up"))?;
@@ -131,12 +131,12 @@ impl Network {
 
     /// A machine's link goes down: nothing comes, and nothing leaves.
     pub fn cut(&self, machine: &str) {
-        must(&format!("ip -n {} link set {machine} down", namespace(SWITCH)));
+        must(&format!("ip -n {} link set dev {machine} down", namespace(SWITCH)));
     }
 
     /// The link is up again.
     pub fn join(&self, machine: &str) {
-        must(&format!("ip -n {} link set {machine} up", namespace(SWITCH)));
+        must(&format!("ip -n {} link set dev {machine} up", namespace(SWITCH)));
     }
 
     /// From now on, what some machines send to this one is lost. What it sends to them arrives.
