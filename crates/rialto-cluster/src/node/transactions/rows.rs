@@ -58,7 +58,10 @@ pub fn apply(tx: &mut Transaction<'_>, table: &Table, changes: &[RowChange<SqlWo
             RowChange::Committed(id, branches) => {
                 put(tx, table, key(Kind::Committed, id), bytes(&(id, branches)))?;
             }
-            RowChange::Settled(id) => remove(tx, table, &key(Kind::Committed, id))?,
+            RowChange::Settled(id) => {
+                remove(tx, table, &key(Kind::Committed, id))?;
+                remove(tx, table, &key(Kind::Bound, id))?;
+            }
             RowChange::Decision(id, decision, branches) => {
                 put(tx, table, key(Kind::Decision, id), bytes(&(id, decision, branches)))?;
             }

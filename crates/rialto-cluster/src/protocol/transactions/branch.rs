@@ -69,6 +69,17 @@ impl Bound {
     }
 }
 
+/// A branch that has committed, while its decision may be remembered.
+#[derive(Debug)]
+pub(super) struct Committed {
+    pub branches: Branches,
+    /// The earliest opening of the deciding partition that may say that the decision is forgotten: the one that has told
+    /// it. An earlier one may have been deposed, and know another decision, or none.
+    pub told_by: Opening,
+    /// When it confirms again.
+    pub confirm_at: Duration,
+}
+
 /// Where a branch stands.
 #[derive(Debug)]
 pub(super) enum State<W: Work> {
@@ -85,7 +96,7 @@ pub(super) enum State<W: Work> {
     /// It has voted. It asks its deciding partition at this time.
     Prepared { branches: Branches, bound: Bound, ask_at: Duration },
     /// It has committed; the commit is being made durable.
-    Committing { branches: Branches },
+    Committing { branches: Branches, told_by: Opening },
     /// What it has read is being made durable.
     Confirming,
     /// The deciding branch has asked for the room that its commit needs.

@@ -237,6 +237,12 @@ impl Decider {
         effects: &mut Vec<Effect<W>>,
     ) {
         let Some(inquiry) = self.inquiries.get_mut(&id) else { return };
+        // What binds it to an earlier opening leaves it free to hear of a decision of that one.
+        if matches!(standing, Standing::Prepared(to) if to != self.opening)
+            && !fault_injection::is_on("bound-to-another-opening-counts")
+        {
+            return;
+        }
         inquiry.heard.insert(from, standing);
         let says = |standing| inquiry.heard.values().any(|heard| *heard == standing);
         if says(Standing::Committed) {
@@ -259,7 +265,12 @@ impl Decider {
                 heard.map(|(partition, _)| *partition).collect()
             };
             let age = now.saturating_sub(inquiry.began);
-            Undecided { id: *id, age, prepared: that_say(Standing::Prepared), lost: that_say(Standing::Lost) }
+            Undecided {
+                id: *id,
+                age,
+                prepared: that_say(Standing::Prepared(self.opening)),
+                lost: that_say(Standing::Lost),
+            }
         };
         asked.map(show).collect()
     }

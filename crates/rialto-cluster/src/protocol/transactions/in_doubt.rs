@@ -9,8 +9,12 @@
 //! and told to it late, and one that an operator makes afterwards. A prepared branch that has been asked, and has said
 //! that it is prepared, is therefore [`Bound`]: it takes only what the opening that asked, or a later one, decides. It
 //! does not abort for its coordinator either, since the operator may say "commit". What binds it is a row, and durable
-//! before the answer goes. Likewise a branch says that it has ended, and will not vote, only when nothing can bring its
-//! vote back.
+//! before the answer goes; the answer names the opening that it is bound to, and counts for that one alone. Likewise a
+//! branch says that it has ended, and will not vote, only when nothing can bring its vote back.
+//!
+//! A branch that has committed keeps its row until the decision is forgotten, since a forced loss may take the decision.
+//! A deposed primary that has aborted the transaction finds nothing to remember when it hears of the commit, and would
+//! say that all is forgotten. So a committed branch is bound, too: to the opening that has told it to commit.
 
 use std::time::Duration;
 
@@ -63,7 +67,8 @@ impl<W: Work> Participant<W> {
             Body::Confirmed(decision, branches) => {
                 self.decider.confirmed(id, from, decision, branches, &mut self.effects);
             }
-            Body::Forgotten if self.committed.remove(&id).is_some() => {
+            Body::Forgotten if self.is_told_by(id, opening) => {
+                self.committed.remove(&id);
                 let (rows, step) = (vec![RowChange::Settled(id)], Step::Rows);
                 self.effects.push(Effect::Write { transaction: id, rows, level: Level::Memory, step });
             }
@@ -73,6 +78,12 @@ impl<W: Work> Participant<W> {
             Body::Standing(standing, _) => self.decider.hear(id, from, standing, &mut self.effects),
             _ => {}
         }
+    }
+
+    /// Whether a branch has committed, and this opening of its deciding partition may say that the decision is forgotten.
+    fn is_told_by(&self, id: TransactionId, opening: Opening) -> bool {
+        let told_by = self.committed.get(&id).map(|committed| committed.told_by);
+        told_by.is_some_and(|by| opening >= by || fault_injection::is_on("forgotten-by-older-openings"))
     }
 
     /// Whether a message speaks of a branch of this partition under a later opening. Then this primary is not the
@@ -167,9 +178,13 @@ impl<W: Work> Participant<W> {
                 self.aborting.get_mut(&id).expect("it was prepared").confirms = true;
             }
             Decision::Commit => {
-                let rows = vec![RowChange::NotPrepared(id), RowChange::Committed(id, branches.clone())];
+                let mut rows = vec![RowChange::NotPrepared(id), RowChange::Committed(id, branches.clone())];
+                // An opening before this one may be going on, and not know of the commit.
+                if opening > branches.deciding_opening() {
+                    rows.push(RowChange::Bound(id, opening));
+                }
                 let (keeps, level) = (Keeps::Effects, branches.level);
-                branch.state = State::Committing { branches: branches.clone() };
+                branch.state = State::Committing { branches: branches.clone(), told_by: opening };
                 self.effects.push(Effect::Commit { transaction: id, keeps, rows, level });
                 if fault_injection::is_on("confirm-before-durable") {
                     let to = Address::Partition(branches.deciding);
@@ -233,11 +248,11 @@ impl<W: Work> Participant<W> {
         let of = branches.of(self.id).map(|branch| branch.opening);
         let standing = match self.branches.get_mut(&id).map(|branch| &mut branch.state) {
             Some(State::Prepared { bound, .. }) => match bound {
-                Bound::Durable(by) if *by == opening => Standing::Prepared,
+                Bound::Durable(by) if *by == opening => Standing::Prepared(opening),
                 bound if *bound != Bound::No && bound.least() >= opening => return,
                 _ if fault_injection::is_on("bound-in-memory") => {
                     *bound = Bound::Durable(opening);
-                    Standing::Prepared
+                    Standing::Prepared(opening)
                 }
                 _ => {
                     *bound = Bound::Writing(opening);
@@ -275,7 +290,7 @@ impl<W: Work> Participant<W> {
         {
             *bound = Bound::Durable(by);
             let (to, branches) = (Address::Partition(branches.deciding), branches.clone());
-            self.send(id, to, Body::Standing(Standing::Prepared, branches));
+            self.send(id, to, Body::Standing(Standing::Prepared(by), branches));
         }
     }
 

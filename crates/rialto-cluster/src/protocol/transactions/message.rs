@@ -95,8 +95,8 @@ impl std::fmt::Display for Decision {
 /// What a branch knows of a transaction, when its deciding partition has lost its own record of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// Prepared, and in doubt.
-    Prepared,
+    /// Prepared, in doubt, and bound to this opening of the deciding partition, which has asked.
+    Prepared(Opening),
     /// Committed.
     Committed,
     /// Neither, and never to be: the branch has made sure.

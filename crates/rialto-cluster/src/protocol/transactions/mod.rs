@@ -73,7 +73,8 @@
 //! C2: each message between partitions names its sender's opening, and once a partition has heard of an opening of
 //! another one, it refuses messages of earlier ones. It knows that in memory only. What an earlier opening has said
 //! stays true whatever comes later, but for what a forced loss takes back: a decision. So the one thing about openings
-//! of others that outlives an opening is a row: the opening that a prepared branch is bound to ([`RowChange::Bound`]).
+//! of others that outlives an opening is a row: the one that a branch is bound to
+//! ([`RowChange::Bound`]).
 //!
 //! Transactions of one partition that read without locks wait at each row that a branch of a transaction over several
 //! partitions (one with [`Locking::ReadsLock`]) has written, whether it has prepared or not:

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rialto::fault_injection;
 
-use super::branch::{Bound, Branch, Rides, State};
+use super::branch::{Bound, Branch, Committed, Rides, State};
 use super::decider::Decider;
 use super::ended::{Admission, Ended, EndedTransactions};
 use super::in_doubt::Aborting;
@@ -67,8 +67,8 @@ pub struct Participant<W: Work> {
     pub(super) opening: Opening,
     pub(super) lost: Option<Opening>,
     pub(super) branches: BTreeMap<TransactionId, Branch<W>>,
-    /// Committed branches whose decision may be remembered, and when they confirm again.
-    pub(super) committed: BTreeMap<TransactionId, (Branches, Duration)>,
+    /// Committed branches whose decision may be remembered.
+    pub(super) committed: BTreeMap<TransactionId, Committed>,
     /// Branches whose *Prepared* is gone, until that is durable.
     pub(super) aborting: BTreeMap<TransactionId, Aborting>,
     /// The last opening of each partition that a message has come from (C2).
@@ -95,12 +95,16 @@ impl<W: Work> Participant<W> {
             let bound = bound.get(&of).map_or(Bound::No, |by| Bound::Durable(*by));
             (of, Branch::new(State::Prepared { branches, bound, ask_at: now }, now))
         });
+        let committed = rows.committed.into_iter().map(|(of, branches)| {
+            let told_by = bound.get(&of).copied().unwrap_or_else(|| branches.deciding_opening());
+            (of, Committed { branches, told_by, confirm_at: now })
+        });
         Participant {
             id,
             opening,
             lost: rows.lost,
             branches: prepared.collect(),
-            committed: rows.committed.into_iter().map(|(of, branches)| (of, (branches, now))).collect(),
+            committed: committed.collect(),
             aborting: BTreeMap::new(),
             heard: BTreeMap::new(),
             decider: Decider::open((id, opening), rows.lost, rows.decisions, now),
@@ -215,7 +219,7 @@ impl<W: Work> Participant<W> {
                 messages.push((*id, branches.deciding, Body::Inquire(branches.clone())));
             }
         }
-        for (id, (branches, confirm_at)) in &mut self.committed {
+        for (id, Committed { branches, confirm_at, .. }) in &mut self.committed {
             if *confirm_at <= now {
                 *confirm_at = now + ASK_AFTER;
                 messages.push((*id, branches.deciding, Body::Confirmed(Decision::Commit, branches.clone())));
@@ -374,10 +378,11 @@ impl<W: Work> Participant<W> {
                 self.effects.push(Effect::Release { transaction: id });
                 self.answer(id, Body::StillHeld);
             }
-            (State::Committing { branches }, Step::Commit) => {
+            (State::Committing { branches, told_by }, Step::Commit) => {
                 self.end(id, Ended::Decided(Decision::Commit, None), now);
                 let to = Address::Partition(branches.deciding);
-                self.committed.insert(id, (branches.clone(), now + ASK_AFTER));
+                let confirm_at = now + ASK_AFTER;
+                self.committed.insert(id, Committed { branches: branches.clone(), told_by, confirm_at });
                 self.send(id, to, Body::Confirmed(Decision::Commit, branches));
             }
             (State::Deciding { branches, verdict }, Step::Commit) => {

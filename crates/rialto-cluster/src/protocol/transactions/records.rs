@@ -110,13 +110,14 @@ pub enum RowChange<W: Work> {
     Prepared(TransactionId, Branches),
     /// A prepared branch has ended; its row goes, and that of [`RowChange::Bound`] if there is one.
     NotPrepared(TransactionId),
-    /// A prepared branch tells its deciding partition, which has had a forced loss, that it is prepared: from now on
-    /// only this opening of the deciding partition, or a later one, may say how it ends.
+    /// From now on only this opening of the deciding partition, or a later one, is heard about the branch: how it ends
+    /// if it is prepared, and that its decision is forgotten if it has committed. A prepared branch is bound when an
+    /// opening asks that has had a forced loss; one that commits, if a later opening than its own deciding branch's says so.
     Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
     /// deciding partition asks for it.
     Committed(TransactionId, Branches),
-    /// The decision of a committed branch is forgotten; its row goes.
+    /// The decision of a committed branch is forgotten; its row goes, and that of [`RowChange::Bound`] if there is one.
     Settled(TransactionId),
     /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a
     /// forced loss leaves a row for an abort.
@@ -143,7 +144,7 @@ pub enum RowChange<W: Work> {
 pub struct SystemRows<W: Work> {
     /// The prepared branches.
     pub prepared: Vec<(TransactionId, Branches)>,
-    /// The openings of their deciding partitions that prepared branches are bound to.
+    /// The openings of their deciding partitions that prepared and committed branches are bound to.
     pub bound: Vec<(TransactionId, Opening)>,
     /// The committed branches whose decisions may still be remembered.
     pub committed: Vec<(TransactionId, Branches)>,
@@ -182,7 +183,10 @@ impl<W: Work> SystemRows<W> {
                 self.bound.push((*id, *opening));
             }
             RowChange::Committed(id, branches) => self.committed.push((*id, branches.clone())),
-            RowChange::Settled(id) => self.committed.retain(|(of, _)| of != id),
+            RowChange::Settled(id) => {
+                self.committed.retain(|(of, _)| of != id);
+                self.bound.retain(|(of, _)| of != id);
+            }
             RowChange::Decision(id, decision, branches) => {
                 self.decisions.push((*id, *decision, branches.clone()));
             }

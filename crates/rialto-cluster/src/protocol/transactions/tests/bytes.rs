@@ -44,7 +44,8 @@ fn bodies() -> Vec<Body<Bank>> {
     };
     let decide = |verdict| Body::Decide { branches: branches(), request: None, verdict };
     let outcomes = [Outcome::Answered(answer()), Outcome::Aborted, Outcome::Unknown, Outcome::TooOld];
-    let standings = [Standing::Prepared, Standing::Committed, Standing::Ended, Standing::Lost];
+    let standings =
+        [Standing::Prepared(Opening(1 << 20)), Standing::Committed, Standing::Ended, Standing::Lost];
     let mut bodies = vec![
         Body::Call { opening, low: 1, request: Some(REQUEST), level: Level::Memory, action: vec![] },
         Body::Act(act(None)),

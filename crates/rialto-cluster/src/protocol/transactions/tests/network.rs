@@ -123,7 +123,7 @@ impl World {
         {
             self.nodes[node.0 as usize].paused_until = self.now + 60_000 + self.random.below(200_000);
         }
-        if matches!(message.body, Body::Standing(Standing::Prepared, _)) && self.random.chance(1, 2) {
+        if matches!(message.body, Body::Standing(Standing::Prepared(_), _)) && self.random.chance(1, 2) {
             let within = if self.random.chance(1, 2) { 4_000 } else { 80_000 };
             self.soon(within, Event::GivesUp(message.transaction));
         }

@@ -88,7 +88,7 @@ fn a_partition_hears_no_opening_of_another_one_before_the_last() {
     let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
     assert_eq!(of.hears(deciding(5), Body::NotYet, 0), [""; 0]);
     assert_eq!(of.hears(deciding(4), Body::Decided(Decision::Abort, branches()), 0), [""; 0]);
-    assert_eq!(of.hears(deciding(5), Body::Decided(Decision::Commit, branches()), 0), ["commit, 2 rows"]);
+    assert_eq!(of.hears(deciding(5), Body::Decided(Decision::Commit, branches()), 0), ["commit, 3 rows"]);
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn a_branch_that_was_asked_waits_for_the_opening_that_asked_also_after_its_own_f
     // The answer waits for the row, and the coordinator does not reach it any more.
     assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), [""; 0]);
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
-    assert_eq!(of.step(Step::Bound(Opening(5))), ["standing Prepared"]);
-    assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), ["standing Prepared"]);
+    assert_eq!(of.step(Step::Bound(Opening(5))), ["standing Prepared(Opening(5))"]);
+    assert_eq!(of.hears(deciding(5), Body::Ask(branches()), 0), ["standing Prepared(Opening(5))"]);
     let rows = [RowChange::Prepared(ID, branches()), RowChange::Bound(ID, Opening(5))];
     let mut of = Of::open(OTHER, 4, &rows);
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
@@ -112,6 +112,47 @@ fn a_branch_that_was_asked_waits_for_the_opening_that_asked_also_after_its_own_f
     assert_eq!(of.hears(deciding(6), Body::Ask(branches()), 0), [""; 0]);
     assert_eq!(of.step(Step::Aborted), ["standing Ended", "confirmed Abort"]);
     assert_eq!(of.hears(deciding(6), Body::Decided(Decision::Abort, branches()), 0), ["confirmed Abort"]);
+}
+
+#[test]
+fn a_committed_branch_hears_that_its_decision_is_forgotten_from_the_opening_that_told_it_or_a_later_one() {
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches()), RowChange::Bound(ID, Opening(5))]);
+    assert_eq!(of.hears(deciding(6), Body::Decided(Decision::Commit, branches()), 0), ["commit, 3 rows"]);
+    assert_eq!(of.step(Step::Commit), ["confirmed Commit"]);
+    let settled = format!("{:?}", [RowChange::<Bank>::Settled(ID)]);
+    // The same before and after its own failover, which forgets what it has heard from which opening.
+    let rows = [RowChange::Committed(ID, branches()), RowChange::Bound(ID, Opening(6))];
+    let mut reopened = Of::open(OTHER, 4, &rows);
+    assert_eq!(reopened.hears(deciding(5), Body::Forgotten, 0), [""; 0]);
+    assert_eq!(reopened.hears(deciding(7), Body::Ask(branches()), 0), ["standing Committed"]);
+    assert_eq!(reopened.hears(deciding(7), Body::Forgotten, 0), [settled.as_str()]);
+    assert_eq!(of.hears(deciding(6), Body::Forgotten, 0), [settled.as_str()]);
+    // What its own deciding branch has told needs no row more.
+    let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
+    assert_eq!(of.hears(deciding(3), Body::Decided(Decision::Commit, branches()), 0), ["commit, 2 rows"]);
+    // With the commit the rows that bind it go.
+    let mut rows = SystemRows::<Bank>::default();
+    [RowChange::Committed(ID, branches()), RowChange::Bound(ID, Opening(6)), RowChange::Settled(ID)]
+        .iter()
+        .for_each(|row| rows.apply(row));
+    assert!(rows.committed.is_empty() && rows.bound.is_empty());
+}
+
+#[test]
+fn an_answer_to_an_earlier_opening_is_none_to_the_one_that_asks_now() {
+    let other = Sender::Partition(OTHER, Opening(3));
+    let mut of = Of::open(DECIDING, 6, &[RowChange::Lost(Opening(5))]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
+    // Opening 5 may have told it a decision since, and lost that.
+    assert_eq!(of.hears(other, Body::Standing(Standing::Prepared(Opening(5)), branches()), 0), [""; 0]);
+    assert!(
+        of.hears(other, Body::Standing(Standing::Prepared(Opening(6)), branches()), 0)[0]
+            .starts_with("AskOperator")
+    );
+    // That it has ended, or has committed, is so whichever opening has asked.
+    let mut of = Of::open(DECIDING, 6, &[RowChange::Lost(Opening(5))]);
+    of.hears(other, Body::Inquire(branches()), 0);
+    assert_eq!(of.hears(other, Body::Standing(Standing::Ended, branches()), 0), ["decision Abort, Rows"]);
 }
 
 #[test]
@@ -138,7 +179,7 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decision Abort, Rows"]);
     let mut of = Of::open(DECIDING, 4, &lost);
     of.hears(other, Body::Inquire(branches()), 0);
-    let standing = Body::Standing(Standing::Prepared, branches());
+    let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
     // While a branch may still tell, an operator has no say.
     assert!(!of.0.operator_decides(ID, Decision::Abort) && of.0.undecided(Duration::ZERO).is_empty());
     assert!(of.hears(other, standing, 0)[0].starts_with("AskOperator"));
