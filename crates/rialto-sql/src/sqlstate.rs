@@ -14,6 +14,11 @@ macro_rules! sqlstates {
         }
 
         impl SqlState {
+    /// Whether a statement has named something that was not found.
+    pub fn is_undefined(self) -> bool {
+        matches!(self, SqlState::UndefinedTable | SqlState::UndefinedColumn | SqlState::UndefinedObject)
+    }
+
             /// Every code, in the table's order.
             pub const ALL: &'static [SqlState] = &[$(SqlState::$variant,)*];
 

@@ -242,9 +242,13 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
-        let catalog = self.catalog_state();
-        let mut prepared =
-            self.bind(|facts, lookup| prepared::prepare(text, statement, declared, facts, catalog, lookup))?;
+        let mut prepared = match self.bind_parsed(text, statement, declared) {
+            Err(error) if error.sqlstate.is_undefined() && self.renew_definitions() => {
+                self.bind_parsed(text, self.parse(text)?, declared)?
+            }
+            bound => bound?,
+        };
+        let catalog = prepared.catalog;
         prepared.take_account(&self.database);
         let prepared = Arc::new(prepared);
         let open = prepared.declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
@@ -252,6 +256,16 @@ impl Session {
             self.cache.put(prepared.text.clone(), prepared.clone(), prepared.bytes);
         }
         Ok(prepared)
+    }
+
+    fn bind_parsed(
+        &mut self,
+        text: &str,
+        statement: Statement,
+        declared: Option<&[SqlType]>,
+    ) -> Result<Prepared> {
+        let catalog = self.catalog_state();
+        self.bind(|facts, lookup| prepared::prepare(text, statement, declared, facts, catalog, lookup))
     }
 
     /// Plans again a statement that was planned for other tables.

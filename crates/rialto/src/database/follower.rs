@@ -206,8 +206,16 @@ impl Follower {
                 appended => break appended,
             }
         };
-        self.redoing.tell_of_blocks();
+        if appended.is_ok() {
+            self.redoing.tell_of_blocks(blocks.bytes.len());
+        }
         appended
+    }
+
+    /// Whether [`Follower::append`] takes so many bytes of blocks at once, without a look at the disk, as long as no other
+    /// thread appends and the follower is not to [lead](Follower::lead).
+    pub fn appends_at_once(&self, bytes: usize) -> bool {
+        self.database.core().commits.log.appends_at_once(bytes as u64)
     }
 
     /// Takes a load file of the primary ([`Database::load_file`]), from its beginning. It is on the disk when this returns,

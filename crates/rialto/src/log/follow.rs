@@ -355,6 +355,18 @@ impl Log {
         Ok(())
     }
 
+    /// Whether so many bytes of blocks, which follow the last ones, go into the ring at once: no log file begins with them, and
+    /// nothing is read or written for them.
+    pub(crate) fn appends_at_once(&self, bytes: u64) -> bool {
+        let core = &*self.core;
+        let (position, free) = {
+            let gatherer = core.gatherer.lock();
+            (gatherer.position(), gatherer.ring.free())
+        };
+        let fits = |file: Arc<LogFile>| file.start < position && position + bytes <= file.end();
+        bytes <= free && core.files.at(position).is_some_and(fits) && core.following.unpacker.lock().is_some()
+    }
+
     /// Has the packets inspected that end in these blocks, which follow what was appended.
     fn inspect(
         self: &Arc<Self>,

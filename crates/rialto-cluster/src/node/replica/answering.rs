@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::thread::Thread;
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use rialto::{Lsn, fault_injection};
 use super::database::Kernel;
 use super::driver::Input;
 use super::hosted::{Lead, Level, NotServing, Outcome, Shared, State};
+use super::inputs::Inputs;
 use crate::protocol::replication::RoleKind;
 
 /// What waits until it may be answered, by level and place.
@@ -37,7 +37,7 @@ type Key = (Level, Lsn, u64);
 enum Then {
     /// A thread is woken. It looks again.
     Wake(Arc<Waker>),
-    /// This is told, on the thread of the replica's driver: whether it may be answered. It waits for no transaction's lock and
+    /// This is told, on the thread that drives the replica ([`Inputs`]): whether it may be answered. It waits for no transaction's lock and
     /// for no disk. It may wait for a step of a partition of this node, and write to links what they take at once.
     Tell(Box<dyn FnOnce(bool) + Send>),
 }
@@ -150,8 +150,17 @@ enum Looked {
 impl Shared {
     /// Tells the driver that the log has grown, or that more of it is on the disk, unless it is to look already. Its step ships
     /// what there is. False once the driver has ended.
-    pub fn log_moved(&self, inputs: &Sender<Input>) -> bool {
+    pub fn log_moved(&self, inputs: &Inputs) -> bool {
         self.is_log_moved.swap(true, Ordering::AcqRel) || inputs.send(Input::LogMoved).is_ok()
+    }
+
+    /// The same for a caller that holds no lock: it ships what there is itself, if no other thread drives ([`Inputs::drive`]).
+    pub fn log_moved_here(&self, inputs: &Inputs) -> bool {
+        if !self.is_log_moved.swap(true, Ordering::AcqRel) {
+            return inputs.drive(Input::LogMoved).is_ok();
+        }
+        inputs.drive_on();
+        true
     }
 
     /// Tells what may be answered by now, and what will not be any more. Called after each step, with no lock held.
@@ -235,7 +244,7 @@ impl Lead {
                     drop(state);
                     // A log that has stopped is noticed by the driver, and nothing is answered.
                     let _ = self.db.sync();
-                    let _ = self.shared.log_moved(&self.inputs);
+                    let _ = self.shared.log_moved_here(&self.inputs);
                     continue;
                 }
                 Looked::Waits { .. } => {}
@@ -246,20 +255,20 @@ impl Lead {
             let waker = Waker::of_this_thread();
             let key = self.begin_to_wait(&mut state, place, level, Then::Wake(waker.clone()));
             drop(state);
-            let _ = self.shared.log_moved(&self.inputs);
+            let _ = self.shared.log_moved_here(&self.inputs);
             waker.sleep(until);
             self.shared.state.lock().waiting.waiting.remove(&key);
         }
     }
 
-    /// What has its place goes to the other replicas at once.
+    /// What has its place goes to the other replicas at once. The caller holds no lock.
     pub(in crate::node) fn ship(&self) {
         // After the end nothing is to be told.
-        let _ = self.shared.log_moved(&self.inputs);
+        let _ = self.shared.log_moved_here(&self.inputs);
     }
 
     /// Whether what ran may be answered, as [`Lead::answer`] does, without waiting for it: `None` if that is not known yet.
-    /// Then it is told once it is.
+    /// Then it is told once it is, perhaps by this thread before this returns: the caller holds no lock that this takes.
     pub(in crate::node) fn ask(
         &self,
         (place, level): (Lsn, Level),
@@ -275,7 +284,7 @@ impl Lead {
                 drop(state);
                 // After the end nothing is to be told.
                 if haste == Haste::Hurries {
-                    let _ = self.shared.log_moved(&self.inputs);
+                    let _ = self.shared.log_moved_here(&self.inputs);
                 }
                 if needs_disk {
                     let _ = self.inputs.send(Input::Sync);

@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +14,7 @@ use rialto::{Error, Follower, Lsn};
 use super::answering::Told;
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
+use super::inputs::Inputs;
 use super::saved_file::SavedFile;
 use super::shipping::{NotShipped, Shipping};
 use super::store_requests::{StoreRequests, read_configuration};
@@ -35,6 +34,8 @@ use crate::protocol::{Epoch, Life, NodeId};
 const OPEN_AGAIN: Duration = Duration::from_secs(2);
 /// How often blocks that the links had no room for are tried again.
 const SHIP_AGAIN: Duration = Duration::from_millis(2);
+/// Blocks of at most so many bytes are taken by the thread that has received them.
+const AT_ONCE_MAX: usize = 64 << 10;
 /// How often the log's watcher looks whether it is still wanted.
 const WATCH: Duration = Duration::from_millis(500);
 /// How long commits at level 1 gather before they are shipped: so much more of them a failover may lose.
@@ -82,11 +83,11 @@ pub fn start(
     store: Arc<dyn ControlStore>,
     sending: Arc<Sending>,
     transfers: Arc<Transfers>,
-) -> io::Result<(Sender<Input>, JoinHandle<()>)> {
+) -> io::Result<(Inputs, JoinHandle<()>)> {
     fs::create_dir_all(&options.directory)?;
     let saved_file = SavedFile::in_directory(&options.directory);
     let saved = saved_file.read()?;
-    let (inputs, receiver) = channel();
+    let inputs = Inputs::new();
     let partition = shared.partition;
     let (from_store, from_kernel) = (inputs.clone(), inputs.clone());
     let requests = StoreRequests::new(store.clone(), partition, move |event| {
@@ -112,7 +113,7 @@ pub fn start(
         sending,
         log_bytes,
         inputs: inputs.clone(),
-        receiver,
+        stops: None,
         effects: Vec::new(),
         follow_ups: VecDeque::new(),
         leads_since: None,
@@ -126,28 +127,69 @@ pub fn start(
         watching: None,
         is_unfit: false,
     };
+    let (shared, brought) = (driver.shared.clone(), inputs.clone());
+    let tick = (driver.replication.heartbeat / 5).max(Duration::from_millis(5));
     let name = format!("rialto-replica-{}", partition.0);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let _ends = EndsByPanic(driver.shared.clone());
-        driver.run();
+        brought.begin(driver);
+        let ends = run(&brought, tick);
+        if ends == Ends::ByPanic {
+            shared.state.lock().trouble = Some(
+                "the replica has stopped: its driver has failed in a panic, which the node's output shows"
+                    .to_owned(),
+            );
+        }
+        // What waits for it is told, and its database is closed.
+        if let Some(driver) = brought.take_driver() {
+            driver.end();
+        }
     })?;
     Ok((inputs, thread))
 }
 
-/// Ends a replica whose driver panics: what waits for it is told, and its database is closed.
-struct EndsByPanic(Arc<Shared>);
+/// Why a driver ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// It was closed, or cannot go on and has said why.
+    Told,
+    /// A step has failed in a panic.
+    ByPanic,
+}
 
-impl Drop for EndsByPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.state.lock().trouble = Some(
-                "the replica has stopped: its driver has failed in a panic, which the node's output shows"
-                    .to_owned(),
-            );
-            // A second panic would end the process.
-            let _ = catch_unwind(AssertUnwindSafe(|| close(self.0.end())));
+/// The driver's thread: it takes what no other thread takes at once, and tells the time.
+fn run(inputs: &Inputs, tick: Duration) -> Ends {
+    let mut next_tick = Instant::now();
+    let mut wait = Duration::ZERO;
+    if inputs.drive_after(wait, Driver::first_open).is_none() {
+        return Ends::ByPanic;
+    }
+    loop {
+        let turn = |driver: &mut Driver| {
+            let is_due = Instant::now() >= next_tick;
+            if is_due {
+                next_tick = Instant::now() + tick;
+            }
+            driver.turn(is_due)
+        };
+        match inputs.drive_after(wait, turn) {
+            None => return Ends::ByPanic,
+            Some(AfterTurn::Ends) => return Ends::Told,
+            Some(AfterTurn::GoesOn { ships_again }) => {
+                let left = next_tick.saturating_duration_since(Instant::now());
+                wait = if ships_again { left.min(SHIP_AGAIN) } else { left };
+            }
         }
     }
+}
+
+/// How a turn of the driver's thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterTurn {
+    GoesOn {
+        /// Whether blocks wait for room in a link.
+        ships_again: bool,
+    },
+    Ends,
 }
 
 /// Whether a task that changes the database is on its way.
@@ -171,7 +213,7 @@ enum Syncs {
     Again,
 }
 
-struct Driver {
+pub(super) struct Driver {
     shared: Arc<Shared>,
     me: Member,
     replication: crate::protocol::replication::ReplicationOptions,
@@ -183,8 +225,9 @@ struct Driver {
     shipping: Shipping,
     sending: Arc<Sending>,
     log_bytes: u64,
-    inputs: Sender<Input>,
-    receiver: Receiver<Input>,
+    inputs: Inputs,
+    /// Why it cannot go on, until its thread ends it.
+    stops: Option<Stops>,
     effects: Vec<Effect>,
     follow_ups: VecDeque<Event>,
     /// The epoch in which the database was asked to lead, and what was lost by then.
@@ -208,44 +251,64 @@ struct Driver {
 struct Stops(String);
 
 impl Driver {
-    fn run(mut self) {
-        let tick = (self.replication.heartbeat / 5).max(Duration::from_millis(5));
-        self.first_open();
-        let mut next_tick = Instant::now();
-        loop {
-            let wait = next_tick.saturating_duration_since(Instant::now());
-            let wait = if self.shipping.waits() { wait.min(SHIP_AGAIN) } else { wait };
-            let mut input = match self.receiver.recv_timeout(wait) {
-                Ok(input) => Some(input),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
-            let mut stops = Ok(());
-            while let Some(next) = input.take() {
-                if matches!(next, Input::Close) {
-                    return self.end();
-                }
-                stops = self.take(next);
-                if stops.is_err() {
-                    break;
-                }
-                input = self.receiver.try_recv().ok();
+    /// A turn of the driver's thread.
+    fn turn(&mut self, is_tick: bool) -> AfterTurn {
+        let mut stops = self.stops.take().map_or(Ok(()), Err);
+        while stops.is_ok()
+            && let Some(input) = self.inputs.next()
+        {
+            if matches!(input, Input::Close) {
+                return AfterTurn::Ends;
             }
-            stops = stops.and_then(|()| self.ship_again());
-            if stops.is_ok() && Instant::now() >= next_tick {
-                next_tick = Instant::now() + tick;
-                stops = self.tick();
-            }
-            self.tell();
-            if let Err(Stops(why)) = stops {
+            stops = self.take(input);
+        }
+        stops = stops.and_then(|()| self.ship_again());
+        if stops.is_ok() && is_tick {
+            stops = self.tick();
+        }
+        self.tell();
+        match stops {
+            Ok(()) => AfterTurn::GoesOn { ships_again: self.waits() },
+            Err(Stops(why)) => {
                 self.trouble(format!("the replica has stopped: {why}"));
-                return self.end();
+                AfterTurn::Ends
             }
         }
     }
 
+    /// Whether an input may be taken by the thread that has brought it: it waits for nothing. (A step may write the replica's own
+    /// file, where the partition's configuration changes.)
+    pub fn takes_at_once(&self, input: &Input) -> bool {
+        if self.changes != Changes::None || self.stops.is_some() {
+            return false;
+        }
+        match input {
+            Input::Received(_, beside) if beside.is_empty() => true,
+            Input::Received(_, beside) => match &self.shared.state.lock().kernel {
+                Kernel::Following(follower) => {
+                    beside.len() <= AT_ONCE_MAX && follower.appends_at_once(beside.len())
+                }
+                Kernel::Leading(_) | Kernel::Closed => false,
+            },
+            // A replica that lacks older blocks is sent them from files.
+            Input::LogMoved => !self.waits(),
+            _ => false,
+        }
+    }
+
+    /// Takes such an input; false if the driver's thread is to end it.
+    pub fn take_at_once(&mut self, input: Input) -> bool {
+        self.stops = self.take(input).err();
+        self.stops.is_none()
+    }
+
+    /// Whether blocks wait for room in a link.
+    pub fn waits(&self) -> bool {
+        self.shipping.waits()
+    }
+
     /// Tells what waits for an answer, and what waits for the replica's role.
-    fn tell(&mut self) {
+    pub fn tell(&mut self) {
         self.answer_waiting();
         let leads = self.shared.state.lock().leads;
         if std::mem::replace(&mut self.told_leads, leads) != leads {
@@ -273,7 +336,7 @@ impl Driver {
         drop(self.shipping);
         // The tasks that are on their way end first.
         drop(self.work);
-        for left in self.receiver.try_iter() {
+        for left in self.inputs.end() {
             if let Input::Kernel(Done::Led(db, _)) = left {
                 let _ = db.close();
             }
@@ -503,7 +566,7 @@ impl Driver {
                 let patience = if is_shipped { WATCH } else { Duration::ZERO };
                 let Ok(has_more) = cursor.has_more(patience) else { return };
                 cursor.pass();
-                if has_more && !shared.log_moved(&inputs) {
+                if has_more && !shared.log_moved_here(&inputs) {
                     return;
                 }
                 std::thread::park_timeout(if is_shipped { LINGER } else { WATCH });

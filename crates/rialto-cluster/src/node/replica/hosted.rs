@@ -6,7 +6,6 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use rialto::{Database, Lsn, Options};
 use super::answering::AnswerQueue;
 use super::database::{Kernel, NewPartition};
 use super::driver::{self, Input};
+use super::inputs::Inputs;
 use super::reads::Reads;
 use crate::control::ControlStore;
 use crate::node::clock::NodeClock;
@@ -196,7 +196,7 @@ impl State {
 /// A replica of a partition on this node.
 pub struct HostedReplica {
     pub(super) shared: Arc<Shared>,
-    inputs: Sender<Input>,
+    inputs: Inputs,
     driver: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -250,7 +250,8 @@ impl HostedReplica {
             self.shared.queued.fetch_sub(beside.len(), Ordering::Relaxed);
             return;
         }
-        self.tell(Input::Received(Box::new(envelope), beside.to_vec()));
+        // The thread that reads a link holds no lock.
+        let _ = self.inputs.drive(Input::Received(Box::new(envelope), beside.to_vec()));
     }
 
     /// The tables of another replica are not those of this one, which leads: that one is to take a new copy.
@@ -427,7 +428,7 @@ pub struct Lead {
     epoch: Epoch,
     memories: Memories,
     pub(super) shared: Arc<Shared>,
-    pub(super) inputs: Sender<Input>,
+    pub(super) inputs: Inputs,
 }
 
 impl Lead {

@@ -29,6 +29,7 @@ mod answering;
 mod database;
 mod driver;
 mod hosted;
+mod inputs;
 mod read_here;
 mod read_permit;
 mod reads;

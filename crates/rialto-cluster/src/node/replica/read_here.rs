@@ -89,6 +89,17 @@ impl HostedReplica {
         true
     }
 
+    /// Whether the tables have everything that was answered before this moment. Waits for that for at most so long.
+    pub(in crate::node) fn is_as_of(&self, moment: Instant, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        while !self.is_young(moment.elapsed(), ASK_AGAIN) {
+            if Instant::now() >= until {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Has the primary asked where its log ends, unless it is about to be.
     fn ask_end(&self) {
         if self.shared.reads.ask() {

@@ -45,6 +45,8 @@ const TICK: Duration = Duration::from_millis(10);
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 /// How long a session waits for a replica of its node that has the definitions.
 const CATALOG_WITHIN: Duration = Duration::from_secs(20);
+/// How long a session waits until the catalog of its node has a definition that it misses.
+const DEFINITIONS_WITHIN: Duration = Duration::from_secs(2);
 /// By this factor the protocol's clock is slower than the node's. The protocol's times are those of a network whose nodes
 /// answer within milliseconds. On a machine whose threads wait for a processor, or whose disk takes its time, a branch would
 /// be given up while its vote is on the way.
@@ -763,6 +765,21 @@ impl Partitions for ClusterPartitions {
             }
             std::thread::sleep(TICK);
         }
+    }
+
+    fn renew_definitions(&self) -> bool {
+        let replicas = self.0.hosted();
+        // Definitions come to a primary first.
+        if replicas.iter().any(|replica| replica.lead().is_some())
+            || rialto::fault_injection::is_on("late-definitions-missed")
+        {
+            return false;
+        }
+        let now = Instant::now();
+        replicas
+            .iter()
+            .find(|replica| replica.readable().is_some())
+            .is_some_and(|replica| replica.is_as_of(now, DEFINITIONS_WITHIN))
     }
 
     fn nodes(&self) -> Vec<String> {

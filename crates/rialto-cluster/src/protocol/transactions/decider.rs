@@ -49,6 +49,8 @@ struct Inquiry {
     began: Duration,
     heard: BTreeMap<PartitionId, Standing>,
     ask_at: Duration,
+    /// Its coordinator has given it up: it needs no operator.
+    is_given_up: bool,
     with_operator: bool,
 }
 
@@ -219,13 +221,23 @@ impl Decider {
         if self.inquiries.contains_key(&id) {
             return;
         }
-        if inquirer == Inquirer::GivenUp {
+        let is_given_up = inquirer == Inquirer::GivenUp;
+        if is_given_up && fault_injection::is_on("given-up-is-never-decided") {
             return self.record(id, Decision::Abort, branches, effects);
         }
         let (heard, ask_at) = (BTreeMap::new(), now + TELL_AGAIN);
-        let inquiry = Inquiry { branches, began: now, heard, ask_at, with_operator: false };
+        let inquiry = Inquiry { branches, began: now, heard, ask_at, is_given_up, with_operator: false };
         self.inquiries.insert(id, inquiry);
         self.ask(id, effects);
+    }
+
+    /// The coordinator of a transaction has given it up, and has never asked for a decision. So no operator has to say how it
+    /// ends; but an operator may have said so before a second loss, and then a branch tells.
+    pub fn given_up<W: Work>(&mut self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        if let Some(inquiry) = self.inquiries.get_mut(&id) {
+            inquiry.is_given_up = true;
+            self.conclude(id, effects);
+        }
     }
 
     /// A branch has answered [`Body::Ask`].
@@ -244,13 +256,23 @@ impl Decider {
             return;
         }
         inquiry.heard.insert(from, standing);
+        self.conclude(id, effects);
+    }
+
+    /// Ends an inquiry if what was heard tells how, or has an operator asked if all were heard.
+    fn conclude<W: Work>(&mut self, id: TransactionId, effects: &mut Vec<Effect<W>>) {
+        let inquiry = self.inquiries.get_mut(&id).expect("it is open");
         let says = |standing| inquiry.heard.values().any(|heard| *heard == standing);
+        let all_heard = inquiry.heard.len() == inquiry.branches.prepared().count();
         if says(Standing::Committed) {
             self.settle(id, Decision::Commit, effects);
         } else if says(Standing::Ended) {
             // It had not voted, so the decision was not to commit; and it will not vote.
             self.settle(id, Decision::Abort, effects);
-        } else if inquiry.heard.len() == inquiry.branches.prepared().count() && !inquiry.with_operator {
+        } else if all_heard && (inquiry.is_given_up || !says(Standing::Prepared(self.opening))) {
+            // None was told of a commit, or none is left that waits to be told.
+            self.settle(id, Decision::Abort, effects);
+        } else if all_heard && !inquiry.with_operator {
             inquiry.with_operator = true;
             effects.push(Effect::AskOperator { transaction: id });
         }

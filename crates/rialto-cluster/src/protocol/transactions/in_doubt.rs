@@ -136,8 +136,7 @@ impl<W: Work> Participant<W> {
         match self.branches.get(&id).map(|branch| &branch.state) {
             None => {
                 self.ended.end(id, Ended::Aborted);
-                // It has never asked for a decision, so none was lost.
-                self.decider.settle(id, Decision::Abort, &mut self.effects);
+                self.decider.given_up(id, &mut self.effects);
             }
             Some(State::Prepared { bound: Bound::No, .. }) => self.abort(id, now),
             Some(State::Prepared { .. }) if fault_injection::is_on("bound-branch-hears-its-coordinator") => {
@@ -160,10 +159,14 @@ impl<W: Work> Participant<W> {
         let Some(branch) = self.branches.get_mut(&id) else {
             match self.aborting.get_mut(&id) {
                 Some(aborting) => aborting.confirms = true,
-                // It has confirmed, and says so again. What is not here has ended before, or was lost by force.
+                // It has ended before, or was lost by force. That it has committed it says only if it knows: the decision may be
+                // one that was lost by force since, and this branch may have ended by a later one.
                 None => {
+                    let has_committed = self.committed.contains_key(&id)
+                        || fault_injection::is_on("absent-branch-confirms-anything");
+                    let ended = if has_committed { decision } else { Decision::Abort };
                     let to = Address::Partition(branches.deciding);
-                    self.send(id, to, Body::Confirmed(decision, branches));
+                    self.send(id, to, Body::Confirmed(ended, branches));
                 }
             }
             return;
@@ -227,7 +230,14 @@ impl<W: Work> Participant<W> {
             }
             None => match self.ended.admit(id) {
                 Admission::Ended(Ended::Decided(decision, _)) => decision,
-                // Nothing opens it from now on: what is under way names an opening or a number that is refused.
+                // An earlier opening may have decided and forgotten it. Then all branches have confirmed, and the one that asks
+                // is deposed, or has asked long ago. But its coordinator may not have heard, and must not hear of an abort.
+                _ if branches.deciding_opening() != self.opening
+                    && !fault_injection::is_on("forgotten-taken-for-aborted") =>
+                {
+                    Decision::Abort
+                }
+                // Nothing opens it from now on: what is under way names a number that is refused.
                 _ => {
                     self.ended.end(id, Ended::Aborted);
                     Decision::Abort

@@ -548,7 +548,9 @@ impl<W: Work> Participant<W> {
                     return;
                 }
                 // What an earlier opening has decided.
-                None if self.decider.remembers(id) == Some(Decision::Commit) => {
+                None if self.decider.remembers(id) == Some(Decision::Commit)
+                    && !self.decider.may_have_lost(&branches) =>
+                {
                     Outcome::Answered(answer.clone())
                 }
                 None => match request.map(|request| self.find_answer(request, now)) {

@@ -14,6 +14,8 @@ use crate::txn::Canceller;
 use crate::txn::core::Core;
 use crate::txn::redone::Redoer;
 
+/// So many bytes are written at once, before their time.
+const WRITE_AT: usize = 64 << 10;
 /// How often a thread that waits looks whether it is to end.
 const POLL: Duration = Duration::from_millis(20);
 /// How long a redo waits that found a lock, a context or memory for locks in use, before it is tried again.
@@ -32,8 +34,12 @@ pub(super) struct Redoing {
     state: Mutex<RedoState>,
     /// What is told of changes of a row.
     observer: Mutex<Option<Arc<Observer>>>,
-    /// Told of each change of the state, of blocks, and of what is redone.
+    /// Told of what is redone, and that nothing is any more.
     changed: Condvar,
+    /// Told when more may be redone.
+    may_redo: Condvar,
+    /// Told when there is something to write where there was nothing, and when it is much.
+    has_bytes: Condvar,
 }
 
 struct RedoState {
@@ -44,8 +50,12 @@ struct RedoState {
     redone: Lsn,
     /// What was in the way of the redo last, if anything still is.
     hindrance: Option<Error>,
-    /// Whether blocks came since the writing thread looked last.
-    has_blocks: bool,
+    /// Whether the redoing thread waits until it may redo more.
+    awaits_more: bool,
+    /// Bytes that came since the writing thread wrote last.
+    unwritten: usize,
+    /// Whether the writing thread waits until there is something to write.
+    awaits_bytes: bool,
     /// Whether a call waits for something to be redone.
     waiters: u32,
     is_closed: bool,
@@ -72,30 +82,43 @@ impl Redoing {
                 redoes_all: false,
                 redone: core.commits.log.place(),
                 hindrance: None,
-                has_blocks: false,
+                awaits_more: false,
+                unwritten: 0,
+                awaits_bytes: false,
                 waiters: 0,
                 is_closed: false,
                 failure: None,
             }),
             observer: Mutex::default(),
             changed: Condvar::new(),
+            may_redo: Condvar::new(),
+            has_bytes: Condvar::new(),
         })
     }
 
-    pub fn tell_of_blocks(&self) {
-        self.state.lock().has_blocks = true;
-        self.changed.notify_all();
+    /// So many bytes of blocks came. The writing thread is woken by the first of them, and once they are many: in between it
+    /// waits for its time.
+    pub fn tell_of_blocks(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        let before = state.unwritten;
+        state.unwritten += bytes;
+        if state.awaits_bytes || (before < WRITE_AT && state.unwritten >= WRITE_AT) {
+            self.has_bytes.notify_all();
+        }
     }
 
     pub fn allow(&self, last: Lsn) {
-        self.state.lock().allowed = last;
-        self.changed.notify_all();
+        let mut state = self.state.lock();
+        state.allowed = last;
+        if state.awaits_more {
+            self.may_redo.notify_all();
+        }
     }
 
     /// Everything may be redone, whatever is allowed; or only that.
     pub fn redo_all(&self, all: bool) {
         self.state.lock().redoes_all = all;
-        self.changed.notify_all();
+        self.may_redo.notify_all();
     }
 
     /// Everything up to this place is in the tables.
@@ -127,7 +150,9 @@ impl Redoing {
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.canceller.cancel();
-        self.changed.notify_all();
+        for told in [&self.changed, &self.may_redo, &self.has_bytes] {
+            told.notify_all();
+        }
     }
 
     /// The database takes transactions of its own: no log has to stay for the redo.
@@ -194,7 +219,9 @@ impl Redoing {
             if !state.allows(packets.place()) {
                 if !patience.is_zero() {
                     let clock = &self.core.clock;
-                    clock.wait_until(&self.changed, &mut state, clock.now() + patience);
+                    state.awaits_more = true;
+                    clock.wait_until(&self.may_redo, &mut state, clock.now() + patience);
+                    state.awaits_more = false;
                 }
                 return Ok(false);
             }
@@ -273,31 +300,41 @@ impl Redoing {
         }
     }
 
-    /// The thread that writes what was received: whole pages at once, and the rest when nothing comes, or after this time.
+    /// The thread that writes what was received: whole pages once they are many, and everything after this time.
     pub fn write_behind(&self, flush_interval: Duration) {
         let _ends = EndsInFailure(self);
         let (log, clock) = (&self.core.commits.log, &self.core.clock);
-        let mut all_written = clock.now();
+        let interval = flush_interval.min(POLL);
+        // When all of what there is to write has to be written.
+        let mut due = None;
         loop {
-            let has_blocks = {
+            let writes_all = {
                 let mut state = self.state.lock();
-                let patience = if log.has_appended_more() { flush_interval.min(POLL) } else { POLL };
-                if !state.has_blocks && !state.is_closed {
-                    clock.wait_until(&self.changed, &mut state, clock.now() + patience);
-                }
                 if state.is_closed {
                     return;
                 }
-                std::mem::take(&mut state.has_blocks)
+                let now = clock.now();
+                if state.unwritten == 0 && !log.has_appended_more() {
+                    due = None;
+                    state.awaits_bytes = true;
+                    clock.wait_until(&self.has_bytes, &mut state, now + POLL);
+                    state.awaits_bytes = false;
+                    continue;
+                }
+                let due = *due.get_or_insert(now + interval);
+                if now < due && state.unwritten < WRITE_AT {
+                    clock.wait_until(&self.has_bytes, &mut state, due);
+                    continue;
+                }
+                state.unwritten = 0;
+                now >= due
             };
-            let now = clock.now();
-            let all = !has_blocks || now - all_written >= flush_interval;
-            if all {
-                all_written = now;
-            }
             // The log keeps the error of a write, and takes nothing after it.
-            if (has_blocks || log.has_appended_more()) && log.write_appended(all).is_err() {
+            if log.write_appended(writes_all).is_err() {
                 return;
+            }
+            if writes_all {
+                due = None;
             }
         }
     }

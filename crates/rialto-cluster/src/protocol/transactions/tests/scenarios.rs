@@ -161,8 +161,10 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     let other = Sender::Partition(OTHER, Opening(3));
     let mut of = Of::open(DECIDING, 4, &lost);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
-    // The coordinator has never asked for a decision.
-    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), ["decision Abort, Rows"]);
+    // The coordinator has never asked for a decision. The branches are heard all the same, but no operator.
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
+    let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
+    assert_eq!(of.hears(other, standing, 0), ["decision Abort, Rows"]);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), [""; 0]);
     assert_eq!(of.step(Step::Rows), ["decided Abort"]);
     // A later opening tells the same, until the branch has confirmed.
@@ -176,7 +178,15 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     // Without a question before: the same.
     let mut of = Of::open(DECIDING, 4, &lost);
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
-    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decision Abort, Rows"]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
+    let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
+    assert_eq!(of.hears(other, standing, 0), ["decision Abort, Rows"]);
+    // An operator may have said "commit" before a second loss: then a branch tells.
+    let mut of = Of::open(DECIDING, 5, &[RowChange::Lost(Opening(4))]);
+    assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
+    let committed = Body::Standing(Standing::Committed, branches());
+    assert_eq!(of.hears(other, committed, 0), ["decision Commit, Rows"]);
     let mut of = Of::open(DECIDING, 4, &lost);
     of.hears(other, Body::Inquire(branches()), 0);
     let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
@@ -186,18 +196,69 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     let age = Duration::from_secs(7);
     let undecided = Undecided { id: ID, age, prepared: vec![OTHER], lost: Vec::new() };
     assert_eq!(of.0.undecided(age), [undecided]);
-    // Meanwhile the branch's partition has a forced loss, too: the branches are asked again, and the operator sees it.
+    // The branches are asked again now and then.
     of.0.tick(ASK_ANEW);
     assert_eq!(of.effects(), ["ask"]);
     of.0.tick(ASK_ANEW);
     assert_eq!(of.effects(), [""; 0]);
-    of.hears(other, Body::Standing(Standing::Lost, branches()), 0);
-    assert_eq!(of.0.undecided(age), [Undecided { id: ID, age, prepared: Vec::new(), lost: vec![OTHER] }]);
     assert!(of.0.operator_decides(ID, Decision::Commit));
     assert_eq!(of.effects(), ["decision Commit, Rows"]);
     // Once is enough.
     assert!(!of.0.operator_decides(ID, Decision::Abort) && of.0.undecided(age).is_empty());
     assert_eq!((of.effects().len(), of.0.remembers(ID)), (0, Some(Decision::Commit)));
+}
+
+/// The partitions of other branches may have forced losses meanwhile. The operator sees which; once no branch is left that waits,
+/// there is nothing to be decided.
+#[test]
+fn an_inquiry_for_which_no_branch_waits_any_more_needs_no_operator() {
+    const THIRD: PartitionId = PartitionId(2);
+    let all = [DECIDING, OTHER, THIRD].map(|of| branch(of, 3, Access::Writes));
+    let branches = || Branches { deciding: DECIDING, all: all.into(), level: Level::Replicated };
+    let mut of = Of::open(DECIDING, 4, &[RowChange::Lost(Opening(3))]);
+    let [other, third] = [OTHER, THIRD].map(|of| Sender::Partition(of, Opening(3)));
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask", "ask"]);
+    of.hears(other, Body::Standing(Standing::Prepared(Opening(4)), branches()), 0);
+    assert!(of.hears(third, Body::Standing(Standing::Lost, branches()), 0)[0].starts_with("AskOperator"));
+    let undecided = Undecided { id: ID, age: Duration::ZERO, prepared: vec![OTHER], lost: vec![THIRD] };
+    assert_eq!(of.0.undecided(Duration::ZERO), [undecided]);
+    let ended = of.hears(other, Body::Standing(Standing::Lost, branches()), 0);
+    assert_eq!(ended, ["decision Abort, Rows"]);
+    assert!(of.0.undecided(Duration::ZERO).is_empty());
+}
+
+/// A decision may be forgotten while its client has not heard of it.
+#[test]
+fn a_late_question_about_a_forgotten_decision_has_no_client_told_of_an_abort() {
+    let mut of = Of::open(DECIDING, 4, &[]);
+    let other = Sender::Partition(OTHER, Opening(3));
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decided Abort"]);
+    let verdict = Verdict::Commit(Answer::default());
+    let decide = Body::Decide { branches: branches(), request: None, verdict };
+    assert_eq!(of.hears(COORDINATOR, decide, 0), [format!("{:?}", Body::Outcome::<Bank>(Outcome::Unknown))]);
+}
+
+#[test]
+fn a_branch_confirms_a_commit_only_if_it_knows_of_it() {
+    let commit = || Body::Decided(Decision::Commit, branches());
+    // By a later opening of the deciding partition it has aborted, and another one of its own has forgotten that.
+    let mut of = Of::open(OTHER, 4, &[]);
+    assert_eq!(of.hears(deciding(3), commit(), 0), ["confirmed Abort"]);
+    let mut of = Of::open(OTHER, 4, &[RowChange::Committed(ID, branches())]);
+    assert_eq!(of.hears(deciding(3), commit(), 0), ["confirmed Commit"]);
+}
+
+#[test]
+fn after_a_loss_no_client_is_told_of_a_commit_that_others_decided() {
+    let verdict = Verdict::Commit(Answer::default());
+    let decide = Body::Decide { branches: branches(), request: None, verdict };
+    let decision = RowChange::Decision(ID, Decision::Commit, branches());
+    let mut of = Of::open(DECIDING, 4, &[RowChange::Lost(Opening(3)), decision.clone()]);
+    let unknown = [format!("{:?}", Body::Outcome::<Bank>(Outcome::Unknown))];
+    assert_eq!(of.hears(COORDINATOR, decide.clone(), 0), unknown);
+    // Without a loss it is its own.
+    let mut of = Of::open(DECIDING, 4, &[decision]);
+    assert!(of.hears(COORDINATOR, decide, 0)[0].contains("Answered"));
 }
 
 #[test]
