@@ -148,14 +148,9 @@ enum Looked {
 }
 
 impl Shared {
-    /// Tells the driver that the log has grown, or that more of it is on the disk, unless it is to look already. Its step ships
-    /// what there is. False once the driver has ended.
+    /// The log has grown, or more of it is on the disk: ships what there is, on this thread if no other one drives
+    /// ([`Inputs::drive`]). The caller holds no lock. False once the replica has ended.
     pub fn log_moved(&self, inputs: &Inputs) -> bool {
-        self.is_log_moved.swap(true, Ordering::AcqRel) || inputs.send(Input::LogMoved).is_ok()
-    }
-
-    /// The same for a caller that holds no lock: it ships what there is itself, if no other thread drives ([`Inputs::drive`]).
-    pub fn log_moved_here(&self, inputs: &Inputs) -> bool {
         if !self.is_log_moved.swap(true, Ordering::AcqRel) {
             return inputs.drive(Input::LogMoved).is_ok();
         }
@@ -244,7 +239,7 @@ impl Lead {
                     drop(state);
                     // A log that has stopped is noticed by the driver, and nothing is answered.
                     let _ = self.db.sync();
-                    let _ = self.shared.log_moved_here(&self.inputs);
+                    let _ = self.shared.log_moved(&self.inputs);
                     continue;
                 }
                 Looked::Waits { .. } => {}
@@ -255,7 +250,7 @@ impl Lead {
             let waker = Waker::of_this_thread();
             let key = self.begin_to_wait(&mut state, place, level, Then::Wake(waker.clone()));
             drop(state);
-            let _ = self.shared.log_moved_here(&self.inputs);
+            let _ = self.shared.log_moved(&self.inputs);
             waker.sleep(until);
             self.shared.state.lock().waiting.waiting.remove(&key);
         }
@@ -264,7 +259,7 @@ impl Lead {
     /// What has its place goes to the other replicas at once. The caller holds no lock.
     pub(in crate::node) fn ship(&self) {
         // After the end nothing is to be told.
-        let _ = self.shared.log_moved_here(&self.inputs);
+        let _ = self.shared.log_moved(&self.inputs);
     }
 
     /// Whether what ran may be answered, as [`Lead::answer`] does, without waiting for it: `None` if that is not known yet.
@@ -284,7 +279,7 @@ impl Lead {
                 drop(state);
                 // After the end nothing is to be told.
                 if haste == Haste::Hurries {
-                    let _ = self.shared.log_moved_here(&self.inputs);
+                    let _ = self.shared.log_moved(&self.inputs);
                 }
                 if needs_disk {
                     let _ = self.inputs.send(Input::Sync);

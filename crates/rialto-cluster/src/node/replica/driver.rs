@@ -14,7 +14,7 @@ use rialto::{Error, Follower, Lsn};
 use super::answering::Told;
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
-use super::inputs::Inputs;
+use super::inputs::{Drives, Inputs};
 use super::saved_file::SavedFile;
 use super::shipping::{NotShipped, Shipping};
 use super::store_requests::{StoreRequests, read_configuration};
@@ -250,6 +250,46 @@ pub(super) struct Driver {
 /// The replica cannot go on, for a reason that is told.
 struct Stops(String);
 
+impl Drives for Driver {
+    /// A step may write the replica's own file, where the partition's configuration changes; that is seldom.
+    fn takes_at_once(&self, input: &Input) -> bool {
+        if self.changes != Changes::None || self.stops.is_some() {
+            return false;
+        }
+        match input {
+            Input::Received(_, beside) if beside.is_empty() => true,
+            Input::Received(_, beside) => match &self.shared.state.lock().kernel {
+                Kernel::Following(follower) => {
+                    beside.len() <= AT_ONCE_MAX && follower.appends_at_once(beside.len())
+                }
+                Kernel::Leading(_) | Kernel::Closed => false,
+            },
+            // A replica that lacks older blocks is sent them from files.
+            Input::LogMoved => !self.waits(),
+            _ => false,
+        }
+    }
+
+    fn take_at_once(&mut self, input: Input) -> bool {
+        self.stops = self.take(input).err();
+        self.stops.is_none()
+    }
+
+    /// Whether blocks wait for room in a link.
+    fn waits(&self) -> bool {
+        self.shipping.waits()
+    }
+
+    /// Tells what waits for an answer, and what waits for the replica's role.
+    fn tell(&mut self) {
+        self.answer_waiting();
+        let leads = self.shared.state.lock().leads;
+        if std::mem::replace(&mut self.told_leads, leads) != leads {
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
 impl Driver {
     /// A turn of the driver's thread.
     fn turn(&mut self, is_tick: bool) -> AfterTurn {
@@ -273,46 +313,6 @@ impl Driver {
                 self.trouble(format!("the replica has stopped: {why}"));
                 AfterTurn::Ends
             }
-        }
-    }
-
-    /// Whether an input may be taken by the thread that has brought it: it waits for nothing. (A step may write the replica's own
-    /// file, where the partition's configuration changes.)
-    pub fn takes_at_once(&self, input: &Input) -> bool {
-        if self.changes != Changes::None || self.stops.is_some() {
-            return false;
-        }
-        match input {
-            Input::Received(_, beside) if beside.is_empty() => true,
-            Input::Received(_, beside) => match &self.shared.state.lock().kernel {
-                Kernel::Following(follower) => {
-                    beside.len() <= AT_ONCE_MAX && follower.appends_at_once(beside.len())
-                }
-                Kernel::Leading(_) | Kernel::Closed => false,
-            },
-            // A replica that lacks older blocks is sent them from files.
-            Input::LogMoved => !self.waits(),
-            _ => false,
-        }
-    }
-
-    /// Takes such an input; false if the driver's thread is to end it.
-    pub fn take_at_once(&mut self, input: Input) -> bool {
-        self.stops = self.take(input).err();
-        self.stops.is_none()
-    }
-
-    /// Whether blocks wait for room in a link.
-    pub fn waits(&self) -> bool {
-        self.shipping.waits()
-    }
-
-    /// Tells what waits for an answer, and what waits for the replica's role.
-    pub fn tell(&mut self) {
-        self.answer_waiting();
-        let leads = self.shared.state.lock().leads;
-        if std::mem::replace(&mut self.told_leads, leads) != leads {
-            self.shared.changed.notify_all();
         }
     }
 
@@ -566,7 +566,7 @@ impl Driver {
                 let patience = if is_shipped { WATCH } else { Duration::ZERO };
                 let Ok(has_more) = cursor.has_more(patience) else { return };
                 cursor.pass();
-                if has_more && !shared.log_moved_here(&inputs) {
+                if has_more && !shared.log_moved(&inputs) {
                     return;
                 }
                 std::thread::park_timeout(if is_shipped { LINGER } else { WATCH });
