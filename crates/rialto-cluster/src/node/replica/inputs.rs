@@ -158,7 +158,7 @@ impl<D: Drives> Inputs<D> {
                 }
             }
             driver.tell();
-            if driver.waits() || !self.is_empty() { Turn::Left } else { Turn::Done }
+            if !self.is_empty() || driver.waits() { Turn::Left } else { Turn::Done }
         };
         catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|_| {
             self.0.has_panicked.store(true, Ordering::Release);
@@ -226,17 +226,14 @@ impl<D: Drives> Inputs<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicU64;
-    use std::time::Instant;
 
     use super::*;
 
-    /// Counts what it takes. Each [`Input::Sync`] is for the driver's thread.
+    /// Counts what it takes, and lets others run before it is let go.
     #[derive(Clone, Default)]
-    struct Counts {
-        at_once: Arc<AtomicU64>,
-        by_thread: Arc<AtomicU64>,
-    }
+    struct Counts(Arc<AtomicU64>);
 
     impl Drives for Counts {
         fn takes_at_once(&self, input: &Input) -> bool {
@@ -244,64 +241,67 @@ mod tests {
         }
 
         fn take_at_once(&mut self, _: Input) -> bool {
-            self.at_once.fetch_add(1, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
             true
         }
 
         fn tell(&mut self) {}
 
         fn waits(&self) -> bool {
+            std::thread::yield_now();
             false
         }
     }
 
-    /// The driver's thread does not wake by itself here: what another one leaves stays.
+    /// No thread but those that bring inputs takes any here: what one of them leaves behind stays.
     #[test]
-    fn each_input_is_taken_soon_whichever_thread_drives() {
-        const EACH: u64 = 20_000;
+    fn inputs_that_come_together_are_all_taken() {
+        const ROUNDS: u64 = 10_000;
+        let (inputs, counts) = (Inputs::<Counts>::new(), Counts::default());
+        inputs.begin(counts.clone());
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let bring = || {
+                for round in 1..=ROUNDS {
+                    both.wait();
+                    inputs.drive(Input::LogMoved).unwrap();
+                    both.wait();
+                    assert_eq!(counts.0.load(Ordering::Relaxed), 2 * round, "inputs are left");
+                }
+            };
+            scope.spawn(bring);
+            bring();
+        });
+    }
+
+    /// What may wait is left to the driver's thread, which is woken for it; and so is what comes behind.
+    #[test]
+    fn what_may_wait_is_left_to_the_thread_of_the_driver() {
         let (inputs, counts) = (Inputs::<Counts>::new(), Counts::default());
         inputs.begin(counts.clone());
         inputs.drive(Input::LogMoved).unwrap();
-        assert_eq!(counts.at_once.load(Ordering::Relaxed), 1);
-        let drives = {
-            let (inputs, counts) = (inputs.clone(), counts.clone());
-            std::thread::spawn(move || {
-                let mut closes = false;
-                while !closes {
-                    let turn = |_: &mut Counts| {
-                        while let Some(input) = inputs.next() {
-                            closes |= matches!(input, Input::Close);
-                            counts.by_thread.fetch_add(1, Ordering::Relaxed);
-                        }
-                    };
-                    inputs.drive_after(Duration::from_secs(3600), turn).expect("no panic");
-                }
-            })
-        };
-        let taken = || counts.at_once.load(Ordering::Relaxed) + counts.by_thread.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            for of in 0..3 {
-                let inputs = inputs.clone();
-                scope.spawn(move || {
-                    for nth in 0..EACH {
-                        match of {
-                            0 if nth % 64 == 0 => inputs.send(Input::Sync).unwrap(),
-                            0 => std::hint::spin_loop(),
-                            _ => inputs.drive(Input::LogMoved).unwrap(),
-                        }
-                    }
-                });
-            }
+        inputs.drive(Input::Sync).unwrap();
+        inputs.drive(Input::LogMoved).unwrap();
+        assert_eq!(counts.0.load(Ordering::Relaxed), 1);
+        let (sleeps, is_woken) = (inputs.clone(), Arc::new(AtomicBool::new(false)));
+        let woken = is_woken.clone();
+        let thread = std::thread::spawn(move || {
+            let forever = Duration::from_secs(3600);
+            let take = |_: &mut Counts| std::iter::from_fn(|| sleeps.next()).count();
+            let first = sleeps.drive_after(forever, take);
+            let second = sleeps.drive_after(forever, take);
+            woken.store(true, Ordering::Release);
+            (first, second)
         });
-        let began = Instant::now();
-        let all = 1 + 3 * EACH - EACH + EACH.div_ceil(64);
-        while taken() < all {
-            assert!(began.elapsed() < Duration::from_secs(20), "{} inputs are left", all - taken());
+        // The first ones are there already; the next one comes while the thread sleeps, or is about to.
+        while !is_woken.load(Ordering::Acquire) {
+            inputs.send(Input::Sync).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
-        inputs.send(Input::Close).unwrap();
-        drives.join().unwrap();
-        assert!(inputs.take_driver().is_some() && inputs.end().is_empty());
+        let (first, second) = thread.join().unwrap();
+        assert!(first >= Some(2) && second >= Some(1), "{first:?}, {second:?}");
+        assert!(inputs.take_driver().is_some());
+        inputs.end();
         assert_eq!(inputs.send(Input::Sync), Err(Ended));
     }
 
