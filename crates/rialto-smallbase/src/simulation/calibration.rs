@@ -1,0 +1,146 @@
+//! [`Calibration`]: costs out of measured runs of a few nodes.
+//!
+//! A run tells what a transaction costs in all. A simulation of the same run tells of which parts a transaction is made: of how many
+//! switches, and of which kind. Several runs with different mixtures of these parts give each its cost. The counts depend a little on
+//! the costs, so that both are found in turns.
+
+use rialto_measure::histogram::Latencies;
+
+use super::least_squares::{Equation, solve};
+use super::life::Life;
+use super::outcome::Simulated;
+use super::service::Service;
+use super::setup::{Arrivals, Costs, Machines, Setup, Wire};
+use super::simulate;
+use crate::spec::Protocol;
+
+/// A run on one machine, without a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    pub nodes: u32,
+    pub clients: u32,
+    pub remote_pct: u32,
+    /// Transactions a second of all nodes, and the processor time of one.
+    pub per_s: f64,
+    pub cpu_us: f64,
+}
+
+/// What the runs have in common.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    pub protocol: Protocol,
+    /// The cores of the machine, which all nodes share.
+    pub cores: usize,
+    pub message_bytes: f64,
+    pub beats_per_s: f64,
+    pub slice_us: f64,
+    pub seed: u64,
+}
+
+/// Costs, with which runs are simulated.
+#[derive(Debug, Clone)]
+pub struct Calibration {
+    conditions: Conditions,
+    /// What was found.
+    pub costs: Costs,
+    /// The share of the machine's time that nodes have.
+    pub available: f64,
+    /// By how much the simulated processor time of a transaction differs from the measured one in each run, in percent.
+    pub misses_pct: Vec<f64>,
+}
+
+/// Turns in which costs and counts are found, and the part of each step that is gone.
+const TURNS: usize = 15;
+const DAMPING: f64 = 0.6;
+/// Simulated for each run, in seconds.
+const WINDOW_S: f64 = 0.4;
+/// A machine is used up if less than this is idle.
+const USED_UP: f64 = 0.95;
+
+impl Calibration {
+    /// Finds the costs. The latencies are those of transactions of one node with one client: of work without waits.
+    ///
+    /// # Errors
+    /// In words: no run, or one that measured nothing.
+    pub fn find(runs: &[Measured], local: &Latencies, conditions: Conditions) -> Result<Calibration, String> {
+        if runs.is_empty() {
+            return Err("a calibration needs a measured run".to_owned());
+        }
+        if let Some(empty) = runs.iter().find(|run| run.per_s <= 0.0 || run.cpu_us <= 0.0) {
+            return Err(format!(
+                "the calibrating run of {} nodes with {} clients has measured no transaction, or no processor time; give a longer --seconds",
+                empty.nodes, empty.clients
+            ));
+        }
+        let least = runs.iter().map(|run| run.cpu_us).fold(f64::INFINITY, f64::min);
+        // Any will do to begin with.
+        let mut found = [least, 10.0 * least, 2.0 * least, 4.0 * least, least];
+        let mut all =
+            Calibration { conditions, costs: costs(local, found), available: 1.0, misses_pct: Vec::new() };
+        for _ in 0..TURNS {
+            let simulated = all.simulate_each(runs)?;
+            let equations: Vec<Equation<5>> = runs.iter().zip(&simulated).map(equation).collect();
+            let next = solve(&equations);
+            for (cost, next) in found.iter_mut().zip(next) {
+                *cost += (next - *cost) * DAMPING;
+            }
+            all.costs = costs(local, found);
+        }
+        let simulated = all.simulate_each(runs)?;
+        let pairs = || runs.iter().zip(&simulated);
+        all.misses_pct = pairs().map(|(run, of)| (of.cpu_us_per_txn() / run.cpu_us - 1.0) * 100.0).collect();
+        let used_up = pairs().filter(|(_, of)| of.utilization() > USED_UP);
+        let shares: Vec<f64> =
+            used_up.map(|(run, _)| run.per_s * run.cpu_us / 1e6 / all.conditions.cores as f64).collect();
+        if !shares.is_empty() {
+            all.available = (shares.iter().sum::<f64>() / shares.len() as f64).min(1.0);
+        }
+        Ok(all)
+    }
+
+    fn simulate_each(&self, runs: &[Measured]) -> Result<Vec<Simulated>, String> {
+        let setup = |run: &Measured| Setup {
+            window_s: WINDOW_S,
+            ..self.setup(run.nodes, run.clients, run.remote_pct)
+        };
+        runs.iter().map(|run| simulate(&setup(run))).collect()
+    }
+
+    /// A cluster whose nodes share this machine.
+    pub fn setup(&self, nodes: u32, clients: u32, remote_pct: u32) -> Setup {
+        let Conditions { protocol, cores, message_bytes, beats_per_s, slice_us, seed } = self.conditions;
+        Setup {
+            nodes,
+            clients,
+            remote_pct,
+            arrivals: Arrivals::Closed,
+            machines: Machines::One { cores },
+            available: self.available,
+            wire: Wire::default(),
+            message_bytes,
+            beats_per_s,
+            costs: self.costs.clone(),
+            local: Life::local(protocol),
+            remote: Life::remote(protocol),
+            slice_us,
+            warmup_s: 0.05,
+            window_s: 1.0,
+            seed,
+        }
+    }
+}
+
+/// Of a local transaction, of one over two nodes, of a switch, of one on an idle core, and of a cold one.
+fn costs(local: &Latencies, [local_us, remote_us, switch_us, idle_us, cold_us]: [f64; 5]) -> Costs {
+    // Nothing may cost nothing: then it would take no time at all.
+    let local_us = local_us.max(0.01);
+    Costs { local: Service::measured(local, local_us), remote_us, switch_us, idle_us, cold_us }
+}
+
+fn equation((run, simulated): (&Measured, &Simulated)) -> Equation<5> {
+    let counts = simulated.per_transaction();
+    Equation {
+        counts: [counts.local, counts.remote, counts.queued, counts.idle, counts.cold],
+        is: run.cpu_us,
+    }
+}
