@@ -17,23 +17,32 @@ use crate::spec::Protocol;
 /// A run on one machine, without a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
+    /// Nodes.
     pub nodes: u32,
+    /// Clients of each node.
     pub clients: u32,
+    /// Transactions over two nodes, in percent.
     pub remote_pct: u32,
-    /// Transactions a second of all nodes, and the processor time of one.
+    /// Transactions a second of all nodes.
     pub per_s: f64,
+    /// The processor time of one, in microseconds.
     pub cpu_us: f64,
 }
 
 /// What the runs have in common.
 #[derive(Debug, Clone)]
 pub struct Conditions {
+    /// How transactions over two nodes are run.
     pub protocol: Protocol,
     /// The cores of the machine, which all nodes share.
     pub cores: usize,
+    /// Bytes of a message, headers included.
     pub message_bytes: f64,
+    /// Messages a second that each node sends to each other one for no transaction.
     pub beats_per_s: f64,
+    /// A thread that has run for so long lets others run.
     pub slice_us: f64,
+    /// The seed of the simulations.
     pub seed: u64,
 }
 
@@ -142,5 +151,67 @@ fn equation((run, simulated): (&Measured, &Simulated)) -> Equation<5> {
     Equation {
         counts: [counts.local, counts.remote, counts.queued, counts.idle, counts.cold],
         is: run.cpu_us,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conditions(protocol: Protocol) -> Conditions {
+        Conditions { protocol, cores: 2, message_bytes: 160.0, beats_per_s: 8.0, slice_us: 1e5, seed: 1 }
+    }
+
+    /// Runs of the calibration, as a machine with these costs would measure them.
+    fn measured(true_costs: &Costs, protocol: Protocol, runs: &[(u32, u32, u32)]) -> Vec<Measured> {
+        let conditions = Conditions { seed: 99, ..conditions(protocol) };
+        let machine =
+            Calibration { conditions, costs: true_costs.clone(), available: 0.95, misses_pct: Vec::new() };
+        let run = |&(nodes, clients, remote_pct): &(u32, u32, u32)| {
+            let ran = simulate(&machine.setup(nodes, clients, remote_pct)).unwrap();
+            Measured { nodes, clients, remote_pct, per_s: ran.per_s(), cpu_us: ran.cpu_us_per_txn() }
+        };
+        runs.iter().map(run).collect()
+    }
+
+    #[test]
+    fn costs_of_a_machine_are_found_again_and_predict_runs_that_were_not_measured() {
+        for (protocol, alone) in [(Protocol::AsPaper, (1, 1, 0)), (Protocol::Atomic, (2, 1, 0))] {
+            let costs = Costs {
+                local: Service::Constant(2.0),
+                remote_us: 30.0,
+                switch_us: 8.0,
+                idle_us: 25.0,
+                cold_us: 9.0,
+            };
+            let runs = [alone, (2, 1, 15), (2, 2, 15), (2, 4, 15), (3, 1, 15), (3, 2, 15)];
+            let runs = measured(&costs, protocol, &runs);
+            let found = Calibration::find(&runs, &Latencies::default(), conditions(protocol)).unwrap();
+            assert!(found.misses_pct.iter().all(|miss| miss.abs() < 2.0), "{:?}", found.misses_pct);
+            assert!((found.available - 0.95).abs() < 0.02, "{}", found.available);
+            let truth = &measured(&costs, protocol, &[(8, 1, 15)])[0];
+            let predicted = simulate(&found.setup(8, 1, 15)).unwrap();
+            for (what, of, is) in [
+                ("throughput", predicted.per_s(), truth.per_s),
+                ("processor time", predicted.cpu_us_per_txn(), truth.cpu_us),
+            ] {
+                assert!(
+                    (of / is - 1.0).abs() < 0.04,
+                    "{protocol:?}, {what}: {of}, is {is}; {:?}",
+                    found.costs
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_has_measured_nothing_is_named() {
+        let find = |runs: &[Measured]| {
+            Calibration::find(runs, &Latencies::default(), conditions(Protocol::AsPaper)).unwrap_err()
+        };
+        assert!(find(&[]).contains("needs a measured run"));
+        let none = Measured { nodes: 3, clients: 2, remote_pct: 15, per_s: 0.0, cpu_us: 1.0 };
+        let why = find(&[none]);
+        assert!(why.contains("3 nodes with 2 clients") && why.contains("--seconds"), "{why}");
     }
 }

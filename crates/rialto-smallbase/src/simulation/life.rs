@@ -32,7 +32,9 @@ pub enum By {
 /// A step. A step on another node than the one before it follows a message, which a reader takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
+    /// On which node.
     pub place: Place,
+    /// By which thread.
     pub by: By,
     /// Its share of the processor time of the life, switches not counted.
     pub share: f64,
@@ -43,6 +45,7 @@ pub struct Step {
 /// The steps of a transaction. Those after the answer go on while the client begins another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Life {
+    /// In their order; at least one.
     pub steps: Vec<Step>,
 }
 

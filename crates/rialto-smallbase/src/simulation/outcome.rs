@@ -5,24 +5,31 @@ use rialto_measure::histogram::Latencies;
 /// What happened in the window of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Simulated {
-    /// Latencies of transactions of one node, and of those over two nodes, as if the machine had all its time for the nodes.
+    /// Latencies of transactions of one node, as if the machine had all its time for the nodes.
     pub local: Latencies,
+    /// The same of those over two nodes.
     pub remote: Latencies,
-    /// Transactions that have begun and that were answered, in the whole run, and those that run at its end.
+    /// Transactions that have begun, in the whole run.
     pub begun: u64,
+    /// Those of them that were answered.
     pub answered: u64,
+    /// Those that run at its end.
     pub unanswered: u64,
-    /// In the window: starts of threads by how they came to their cores, and those on a core that was cold for them.
+    /// In the window: starts of threads from the queues of their cores.
     pub queued: u64,
+    /// Those on cores that were idle when the thread was woken.
     pub idle: u64,
+    /// Those from the queue of another core.
     pub pulled: u64,
+    /// Of all, those on a core that was cold for the thread.
     pub cold: u64,
     /// Messages between nodes in the window, those for no transaction among them.
     pub messages: u64,
-    /// Processor time in the window.
+    /// Processor time in the window, in microseconds.
     pub busy_us: f64,
-    /// The window, and the cores.
+    /// The window, in microseconds.
     pub window_us: f64,
+    /// The cores of all machines.
     pub cores: usize,
     /// The share of its cores' time that a machine has for nodes.
     pub available: f64,
@@ -31,10 +38,15 @@ pub struct Simulated {
 /// A count for each transaction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PerTransaction {
+    /// The share of one node.
     pub local: f64,
+    /// The share over two nodes.
     pub remote: f64,
+    /// Switches to threads from the core's queue.
     pub queued: f64,
+    /// Switches to threads on an idle core, or from another one.
     pub idle: f64,
+    /// Of all, those on a cold core.
     pub cold: f64,
 }
 

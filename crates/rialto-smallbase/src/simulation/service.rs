@@ -70,12 +70,13 @@ impl Service {
 }
 
 /// From 0, exclusive, to 1, inclusive.
-pub fn uniform(random: &mut Random) -> f64 {
+pub(super) fn uniform(random: &mut Random) -> f64 {
     const STEPS: u64 = 1 << 53;
     (random.below(STEPS) + 1) as f64 / STEPS as f64
 }
 
-pub fn exponential(mean: f64, random: &mut Random) -> f64 {
+/// A time of a Poisson process to its next event.
+pub(super) fn exponential(mean: f64, random: &mut Random) -> f64 {
     -uniform(random).ln() * mean
 }
 

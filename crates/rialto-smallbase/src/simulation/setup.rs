@@ -56,28 +56,37 @@ pub enum Arrivals {
 /// What is simulated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
+    /// Nodes.
     pub nodes: u32,
     /// Clients of each node.
     pub clients: u32,
     /// Transactions that use another node, in percent; none with one node.
     pub remote_pct: u32,
+    /// When transactions begin.
     pub arrivals: Arrivals,
+    /// Which cores nodes have.
     pub machines: Machines,
     /// The share of its cores' time that a machine has for nodes; the rest is taken by others.
     pub available: f64,
+    /// The network.
     pub wire: Wire,
     /// Bytes of a message, headers included.
     pub message_bytes: f64,
     /// Messages a second that each node sends to each other one for no transaction.
     pub beats_per_s: f64,
+    /// What parts cost.
     pub costs: Costs,
+    /// The steps of a transaction of one node.
     pub local: Life,
+    /// Those of one over two nodes.
     pub remote: Life,
     /// A thread that has run for so long lets others run.
     pub slice_us: f64,
-    /// Simulated before the window, and in it, in seconds.
+    /// Simulated before the window, in seconds.
     pub warmup_s: f64,
+    /// What is counted, in seconds.
     pub window_s: f64,
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
