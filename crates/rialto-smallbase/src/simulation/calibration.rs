@@ -34,6 +34,8 @@ pub struct Measured {
 pub struct Conditions {
     /// How transactions over two nodes are run.
     pub protocol: Protocol,
+    /// What a client does between two transactions, in microseconds.
+    pub between_us: f64,
     /// The cores of the machine, which all nodes share.
     pub cores: usize,
     /// Bytes of a message, headers included.
@@ -84,16 +86,22 @@ impl Calibration {
         let least = runs.iter().map(|run| run.cpu_us).fold(f64::INFINITY, f64::min);
         // Any will do to begin with.
         let mut found = [least, 10.0 * least, 2.0 * least, 4.0 * least, least];
-        let mut all =
-            Calibration { conditions, costs: costs(local, found), available: 1.0, misses_pct: Vec::new() };
+        let between_us = conditions.between_us.clamp(0.0, least / 2.0);
+        let mut all = Calibration {
+            conditions,
+            costs: costs(local, between_us, found),
+            available: 1.0,
+            misses_pct: Vec::new(),
+        };
         for _ in 0..TURNS {
             let simulated = all.simulate_each(runs)?;
-            let equations: Vec<Equation<5>> = runs.iter().zip(&simulated).map(equation).collect();
+            let pairs = runs.iter().zip(&simulated);
+            let equations: Vec<Equation<5>> = pairs.map(|(run, of)| equation(run, of, between_us)).collect();
             let next = solve(&equations);
             for (cost, next) in found.iter_mut().zip(next) {
                 *cost += (next - *cost) * DAMPING;
             }
-            all.costs = costs(local, found);
+            all.costs = costs(local, between_us, found);
         }
         let simulated = all.simulate_each(runs)?;
         let pairs = || runs.iter().zip(&simulated);
@@ -117,7 +125,7 @@ impl Calibration {
 
     /// A cluster whose nodes share this machine.
     pub fn setup(&self, nodes: u32, clients: u32, remote_pct: u32) -> Setup {
-        let Conditions { protocol, cores, message_bytes, beats_per_s, slice_us, seed } = self.conditions;
+        let Conditions { protocol, cores, message_bytes, beats_per_s, slice_us, seed, .. } = self.conditions;
         Setup {
             nodes,
             clients,
@@ -140,17 +148,22 @@ impl Calibration {
 }
 
 /// Of a local transaction, of one over two nodes, of a switch, of one on an idle core, and of a cold one.
-fn costs(local: &Latencies, [local_us, remote_us, switch_us, idle_us, cold_us]: [f64; 5]) -> Costs {
+fn costs(
+    local: &Latencies,
+    between_us: f64,
+    [local_us, remote_us, switch_us, idle_us, cold_us]: [f64; 5],
+) -> Costs {
     // Nothing may cost nothing: then it would take no time at all.
     let local_us = local_us.max(0.01);
-    Costs { local: Service::measured(local, local_us), remote_us, switch_us, idle_us, cold_us }
+    Costs { local: Service::measured(local, local_us), between_us, remote_us, switch_us, idle_us, cold_us }
 }
 
-fn equation((run, simulated): (&Measured, &Simulated)) -> Equation<5> {
+/// What each transaction costs besides what its client does between two.
+fn equation(run: &Measured, simulated: &Simulated, between_us: f64) -> Equation<5> {
     let counts = simulated.per_transaction();
     Equation {
         counts: [counts.local, counts.remote, counts.queued, counts.idle, counts.cold],
-        is: run.cpu_us,
+        is: run.cpu_us - between_us,
     }
 }
 
@@ -159,7 +172,15 @@ mod tests {
     use super::*;
 
     fn conditions(protocol: Protocol) -> Conditions {
-        Conditions { protocol, cores: 2, message_bytes: 160.0, beats_per_s: 8.0, slice_us: 1e5, seed: 1 }
+        Conditions {
+            protocol,
+            between_us: 0.2,
+            cores: 2,
+            message_bytes: 160.0,
+            beats_per_s: 8.0,
+            slice_us: 1e5,
+            seed: 1,
+        }
     }
 
     /// Runs of the calibration, as a machine with these costs would measure them.
@@ -179,6 +200,7 @@ mod tests {
         for (protocol, alone) in [(Protocol::AsPaper, (1, 1, 0)), (Protocol::Atomic, (2, 1, 0))] {
             let costs = Costs {
                 local: Service::Constant(2.0),
+                between_us: 0.2,
                 remote_us: 30.0,
                 switch_us: 8.0,
                 idle_us: 25.0,

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use rialto::io::Random;
 
-use super::agenda::Agenda;
 use super::cores::{Arrival, CoreId, Cores, NodeId, Start, ThreadId};
+use super::event_queue::EventQueue;
 use super::life::{By, Life, Place};
 use super::network::Network;
 use super::outcome::Simulated;
-use super::service::exponential;
+use super::service::{erlang, exponential};
 use super::setup::{Arrivals, Machines, Setup};
+use super::threads::{Jobs, Path, Role, Task, Thread};
 
 /// What happens at a time.
 enum Event {
@@ -25,61 +26,6 @@ enum Event {
     Beat(NodeId),
 }
 
-/// Which steps a task has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Path {
-    Local,
-    Remote,
-    /// A message for no transaction: written, and read.
-    Beat,
-}
-
-/// A transaction at one of its steps.
-#[derive(Debug, Clone, Copy)]
-struct Task {
-    path: Path,
-    step: u8,
-    client: ThreadId,
-    own: NodeId,
-    other: NodeId,
-}
-
-/// What a thread is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Client,
-    /// Reads a connection.
-    Reader,
-    /// Takes jobs of its node.
-    Worker,
-    /// Sends messages for no transaction.
-    Ticker,
-}
-
-struct Thread {
-    role: Role,
-    node: NodeId,
-    is_asleep: bool,
-    /// What is there for it alone.
-    inbox: VecDeque<Task>,
-    /// The step that it takes.
-    current: Option<Task>,
-    /// When it got its core.
-    began_ns: u64,
-    /// Of a client: when its transaction was due, while it has no answer.
-    due_ns: Option<u64>,
-}
-
-/// The queue of jobs of a node, and its workers; see `rialto_cluster`'s workers, which it follows.
-#[derive(Default)]
-struct Jobs {
-    queue: VecDeque<Task>,
-    /// The one that fell asleep last is woken first.
-    asleep: Vec<ThreadId>,
-    /// Workers that were woken and have taken nothing yet.
-    coming: u32,
-}
-
 /// A cluster that runs.
 ///
 /// Invariants:
@@ -88,7 +34,7 @@ struct Jobs {
 pub struct Cluster<'s> {
     setup: &'s Setup,
     random: Random,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     now_ns: u64,
     cores: Cores,
     network: Network,
@@ -128,7 +74,7 @@ impl<'s> Cluster<'s> {
         let mut cluster = Cluster {
             setup,
             random: Random::new(setup.seed),
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             now_ns: 0,
             network: Network::new(setup.wire, setup.message_bytes, setup.nodes),
             cores,
@@ -157,7 +103,7 @@ impl<'s> Cluster<'s> {
     /// Runs until the end of the window.
     pub fn run(mut self) -> Simulated {
         self.begin();
-        while let Some((at, event)) = self.agenda.take() {
+        while let Some((at, event)) = self.events.take() {
             if at > self.window_ns.1 {
                 break;
             }
@@ -184,7 +130,7 @@ impl<'s> Cluster<'s> {
             Arrivals::PerNode(rate) => {
                 for node in 0..self.setup.nodes {
                     let first = exponential(1e6 / rate, &mut self.random);
-                    self.agenda.put(ns(first), Event::Due(node));
+                    self.events.put(ns(first), Event::Due(node));
                 }
             }
         }
@@ -192,7 +138,7 @@ impl<'s> Cluster<'s> {
             for node in 0..self.setup.nodes {
                 // They do not beat at once.
                 let first = 1e6 / self.setup.beats_per_s * f64::from(node) / f64::from(self.setup.nodes);
-                self.agenda.put(ns(first), Event::Beat(node));
+                self.events.put(ns(first), Event::Beat(node));
             }
         }
     }
@@ -234,18 +180,18 @@ impl<'s> Cluster<'s> {
 
     /// A thread has got a core: it takes its next step, once it is there.
     fn start(&mut self, start: Start) {
-        let costs = &self.setup.costs;
-        let (mut cost_us, in_window) = (0.0, self.is_in_window());
+        let (costs, in_window) = (&self.setup.costs, self.is_in_window());
         let counts = u64::from(in_window);
         match start.arrival {
             Arrival::Queued => self.seen.queued += counts,
             Arrival::Idle => self.seen.idle += counts,
             Arrival::Pulled => self.seen.pulled += counts,
         }
-        cost_us += if start.arrival == Arrival::Queued { costs.switch_us } else { costs.idle_us };
+        let mean_us = if start.arrival == Arrival::Queued { costs.switch_us } else { costs.idle_us };
+        let mut cost_us = erlang(mean_us, &mut self.random);
         if start.is_cold {
             self.seen.cold += counts;
-            cost_us += costs.cold_us;
+            cost_us += erlang(costs.cold_us, &mut self.random);
         }
         let now_ns = self.now_ns;
         self.thread(start.thread).began_ns = now_ns;
@@ -266,7 +212,7 @@ impl<'s> Cluster<'s> {
         // Of the step, what is in the window.
         let (first, last) = (self.now_ns.max(self.window_ns.0), ends.min(self.window_ns.1));
         self.seen.busy_us += last.saturating_sub(first) as f64 / 1e3;
-        self.agenda.put(ends, Event::Done(core));
+        self.events.put(ends, Event::Done(core));
     }
 
     /// The thread of a core has done its step.
@@ -331,7 +277,7 @@ impl<'s> Cluster<'s> {
             return None;
         }
         let due_ns = match self.setup.arrivals {
-            Arrivals::Closed => self.now_ns,
+            Arrivals::Closed => self.now_ns + ns(self.setup.costs.between_us),
             Arrivals::PerNode(_) => self.due[own as usize].pop_front()?,
         };
         self.thread(client).due_ns = Some(due_ns);
@@ -371,10 +317,13 @@ impl<'s> Cluster<'s> {
     /// What a step costs.
     fn cost_us(&mut self, task: &Task) -> f64 {
         let share = self.life(task.path).steps[usize::from(task.step)].share;
-        match task.path {
-            Path::Local => self.setup.costs.local.draw(&mut self.random) * share,
-            Path::Remote | Path::Beat => self.setup.costs.remote_us * share,
-        }
+        let costs = &self.setup.costs;
+        let before_us = if task.step == 0 && task.path != Path::Beat { costs.between_us } else { 0.0 };
+        before_us
+            + match task.path {
+                Path::Local => costs.local.draw(&mut self.random) * share,
+                Path::Remote | Path::Beat => costs.remote_us * share,
+            }
     }
 
     fn node_of(&self, task: &Task, place: Place) -> NodeId {
@@ -404,7 +353,7 @@ impl<'s> Cluster<'s> {
                 self.seen.messages += u64::from(self.is_in_window());
                 let arrives = self.network.send(from, self.now_ns);
                 match arrives > self.now_ns {
-                    true => self.agenda.put(arrives, Event::Arrives(reader, task)),
+                    true => self.events.put(arrives, Event::Arrives(reader, task)),
                     false => self.give(reader, task),
                 }
             }
@@ -439,7 +388,7 @@ impl<'s> Cluster<'s> {
                 Path::Local => &mut self.seen.local,
                 Path::Remote | Path::Beat => &mut self.seen.remote,
             };
-            latencies.record(Duration::from_nanos(now_ns - due_ns));
+            latencies.record(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
         }
     }
 
@@ -447,7 +396,7 @@ impl<'s> Cluster<'s> {
         let Arrivals::PerNode(rate) = self.setup.arrivals else { return };
         self.due[node as usize].push_back(self.now_ns);
         let next = self.now_ns + ns(exponential(1e6 / rate, &mut self.random));
-        self.agenda.put(next, Event::Due(node));
+        self.events.put(next, Event::Due(node));
         if let Some(client) = self.free[node as usize].pop() {
             self.wake(client);
         }
@@ -455,7 +404,7 @@ impl<'s> Cluster<'s> {
 
     fn beat(&mut self, own: NodeId) {
         let next = self.now_ns + ns(1e6 / self.setup.beats_per_s);
-        self.agenda.put(next, Event::Beat(own));
+        self.events.put(next, Event::Beat(own));
         let ticker = self.tickers[own as usize];
         let others = (0..self.setup.nodes).filter(|other| *other != own);
         for other in others {

@@ -80,6 +80,11 @@ pub(super) fn exponential(mean: f64, random: &mut Random) -> f64 {
     -uniform(random).ln() * mean
 }
 
+/// A time of this mean that varies as the sum of two such times.
+pub(super) fn erlang(mean: f64, random: &mut Random) -> f64 {
+    exponential(mean / 2.0, random) + exponential(mean / 2.0, random)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -3,11 +3,14 @@
 use super::life::Life;
 use super::service::Service;
 
-/// Processor times, in microseconds.
+/// Processor times, in microseconds. Those of switches are means: one switch finds more in the caches, and its core faster awake, than
+/// another, so that each is drawn, as the sum of two exponential times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
     /// A transaction of one node, without switches.
     pub local: Service,
+    /// What a client does between two transactions: it draws one, and notes the last one's time. It is part of neither's response time.
+    pub between_us: f64,
     /// A transaction over two nodes, all its steps, without switches.
     pub remote_us: f64,
     /// A switch to a thread from the core's queue: the call that puts the thread before it to sleep, the wake-up, and what the thread

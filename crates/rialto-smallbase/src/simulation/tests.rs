@@ -21,6 +21,7 @@ fn one_node() -> Setup {
         beats_per_s: 0.0,
         costs: Costs {
             local: Service::Constant(10.0),
+            between_us: 0.0,
             remote_us: 40.0,
             switch_us: 0.0,
             idle_us: 0.0,
@@ -68,6 +69,14 @@ fn without_remote_transactions_throughput_is_cores_by_cost_and_no_more() {
         assert_near(simulated.mean_us(), f64::from(clients) / used * 10.0, 1.0, &what);
         assert_eq!(simulated.messages, 0);
     }
+}
+
+#[test]
+fn what_a_client_does_between_two_transactions_takes_time_and_is_in_no_response_time() {
+    let simulated = run(&Setup { costs: Costs { between_us: 2.5, ..base_costs() }, ..one_node() });
+    assert_near(simulated.per_s(), 1e6 / 12.5, 0.1, "throughput");
+    assert_near(simulated.cpu_us_per_txn(), 12.5, 0.1, "processor time");
+    assert_near(simulated.mean_us(), 10.0, 0.1, "response time");
 }
 
 #[test]
@@ -140,7 +149,7 @@ fn processor_time_is_what_was_counted_times_what_it_costs() {
     let setup = Setup { machines: Machines::One { cores: 2 }, remote_pct: 30, clients: 2, ..remote(4, 2) };
     let simulated = run(&setup);
     let counts = simulated.per_transaction();
-    let Costs { local, remote_us, switch_us, idle_us, cold_us } = &setup.costs;
+    let Costs { local, remote_us, switch_us, idle_us, cold_us, .. } = &setup.costs;
     let expected = counts.local * local.mean_us()
         + counts.remote * remote_us
         + counts.queued * switch_us

@@ -85,6 +85,13 @@ fn median(runs: &[Ran], of: fn(&Ran) -> f64) -> f64 {
     Spread::of(runs.iter().map(of)).map_or(0.0, |spread| spread.median)
 }
 
+/// The latencies of the run whose throughput is in the middle.
+fn in_the_middle(runs: &[Ran]) -> Option<Latencies> {
+    let mut runs: Vec<&Ran> = runs.iter().collect();
+    runs.sort_by(|one, other| one.per_s().total_cmp(&other.per_s()));
+    runs.get(runs.len() / 2).map(|ran| ran.local.clone())
+}
+
 /// Finds the costs.
 pub fn calibrate(lab: &Lab, setting: &Setting, runs: &Runs) -> Result<Calibration, RunError> {
     let measured = |(shape, runs): (&Shape, &Vec<Ran>)| Measured {
@@ -94,14 +101,19 @@ pub fn calibrate(lab: &Lab, setting: &Setting, runs: &Runs) -> Result<Calibratio
         per_s: median(runs, Ran::per_s),
         cpu_us: median(runs, Ran::cpu_us_per_txn),
     };
-    let mut local = Latencies::default();
-    for ran in runs.calibrating.iter().filter(|(shape, _)| shape.0 == 1).flat_map(|(_, runs)| runs) {
-        local.merge(&ran.local);
-    }
+    // Work alone: one client, and nothing remote.
+    let alone = runs.calibrating.iter().find(|((.., remote_pct), _)| *remote_pct == 0);
+    let local = alone.filter(|((nodes, ..), _)| *nodes == 1).and_then(|(_, runs)| in_the_middle(runs));
+    let between_us = alone.map_or(0.0, |((nodes, clients, _), runs)| {
+        let at_once = f64::from(nodes * clients);
+        let between = |ran: &Ran| at_once * 1e6 / ran.per_s().max(1.0) - ran.local.mean_us();
+        Spread::of(runs.iter().map(between)).map_or(0.0, |spread| spread.median)
+    });
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let ((nodes, ..), largest) = runs.calibrating.last_key_value().expect("a calibration has a run");
     let conditions = Conditions {
         protocol: setting.protocol,
+        between_us,
         cores,
         message_bytes: median(largest, Ran::bytes_of_a_message) + HEADER_BYTES,
         beats_per_s: beats_per_s(setting, *nodes, largest),
@@ -109,7 +121,7 @@ pub fn calibrate(lab: &Lab, setting: &Setting, runs: &Runs) -> Result<Calibratio
         seed: lab.seed,
     };
     let all: Vec<Measured> = runs.calibrating.iter().map(measured).collect();
-    Calibration::find(&all, &local, conditions).map_err(wrong)
+    Calibration::find(&all, &local.unwrap_or_default(), conditions).map_err(wrong)
 }
 
 /// Messages a second between two nodes, one way, that are of no transaction. Those of replication are counted with transactions, so
@@ -135,12 +147,13 @@ pub fn words(calibration: &Calibration, runs: &Runs) -> String {
     let costs = &calibration.costs;
     let of = calibration.setup(1, 1, 0);
     format!(
-        "{} calibrating clusters, in microseconds of processor time: a transaction of one node {:.2}, one over two nodes {:.1} without its \
+        "{} calibrating clusters, in microseconds of processor time: a transaction of one node {:.2}, with {:.2} of its client before it, one over two nodes {:.1} without its \
          switches, a switch {:.1}, one on an idle core or to a thread of another core {:.1}, and {:.1} more if the core has run two \
          other nodes since; a message has {:.0} bytes with headers, and a node sends each other one {:.1} a second for no transaction; nodes \
          have {:.1}% of a machine that is used up",
         runs.calibrating.len(),
         costs.local.mean_us(),
+        costs.between_us,
         costs.remote_us,
         costs.switch_us,
         costs.idle_us,

@@ -1,4 +1,4 @@
-//! [`Agenda`]: what happens when.
+//! [`EventQueue`]: what happens when.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 ///
 /// Invariant: they come out in the order of their times, and those of one time in the order in which they were put in. So a run
 /// depends on nothing but its setup and its seed.
-pub struct Agenda<E> {
+pub struct EventQueue<E> {
     events: BinaryHeap<Reverse<Entry<E>>>,
     put_in: u64,
 }
@@ -45,9 +45,9 @@ impl<E> Ord for Entry<E> {
     }
 }
 
-impl<E> Agenda<E> {
-    pub fn new() -> Agenda<E> {
-        Agenda { events: BinaryHeap::new(), put_in: 0 }
+impl<E> EventQueue<E> {
+    pub fn new() -> EventQueue<E> {
+        EventQueue { events: BinaryHeap::new(), put_in: 0 }
     }
 
     pub fn put(&mut self, at_ns: u64, event: E) {
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_those_of_one_time_in_their_order() {
-        let mut agenda = Agenda::new();
+        let mut events = EventQueue::new();
         for (at, event) in [(5, 'e'), (3, 'a'), (3, 'b'), (4, 'd'), (3, 'c')] {
-            agenda.put(at, event);
+            events.put(at, event);
         }
-        let all: Vec<(u64, char)> = std::iter::from_fn(|| agenda.take()).collect();
+        let all: Vec<(u64, char)> = std::iter::from_fn(|| events.take()).collect();
         assert_eq!(all, [(3, 'a'), (3, 'b'), (3, 'c'), (4, 'd'), (5, 'e')]);
     }
 }
