@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rialto_figures::Lab;
+use rialto_figures::{Beyond, Lab};
 use rialto_measure::RunError;
 
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
@@ -35,6 +35,24 @@ pub struct FiguresArgs {
     /// The number of commits that each point in virtual time measures; for the figures charm-…, each window
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub commits: u64,
+    /// The clusters that cluster-scale simulates, in nodes
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "8,64,256,1000", value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub nodes: Vec<u32>,
+    /// The cores of each simulated node of cluster-scale [default: those of this machine]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub node_cores: Option<u32>,
+    /// How long a message is on its way between simulated nodes of cluster-scale, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    pub link_delay_us: u64,
+    /// What each simulated node of cluster-scale can send, in megabits a second
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub link_mbit: u32,
+    /// For cluster-scale: whole transactions, committed in both nodes or in none, which wait for standbys; otherwise as the paper ran them
+    #[arg(long)]
+    pub with_standbys: bool,
+    /// For cluster-scale: tell what the simulation says of --nodes even if it has not predicted the measured clusters within 10%
+    #[arg(long)]
+    pub even_if_it_misses: bool,
     /// The seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -55,6 +73,14 @@ pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), RunError> {
         rounds: args.rounds,
         scale: args.scale,
         seed: args.seed,
+        beyond: Beyond {
+            nodes: args.nodes.clone(),
+            cores: args.node_cores.map(|cores| cores as usize),
+            delay: Duration::from_micros(args.link_delay_us),
+            mbit: f64::from(args.link_mbit),
+            has_standbys: args.with_standbys,
+            even_if_it_misses: args.even_if_it_misses,
+        },
     };
     rialto_figures::run(&args.ids, &lab, &args.out, out)
 }

@@ -255,7 +255,15 @@ mod tests {
                 assert_eq!((options.design, options.problem()), (design, None), "{options}");
             }
         }
-        let lab = Lab { data: PathBuf::new(), seconds: None, commits: 300, rounds: 1, scale: 1, seed: 1 };
+        let lab = Lab {
+            data: PathBuf::new(),
+            seconds: None,
+            commits: 300,
+            rounds: 1,
+            scale: 1,
+            seed: 1,
+            beyond: crate::Beyond::default(),
+        };
         let beside = compare(&lab, koda(), 4, 1);
         assert_eq!(beside.tried, 29);
         // Four clients in one group, or nearly, whose write takes a thirtieth of a second.

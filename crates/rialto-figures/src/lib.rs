@@ -15,7 +15,7 @@
 //! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
 //! | [`dora`] | dora-1 to dora-11: DORA's figures, on TM1, TPC-B and TPC-C in memory |
 //! | [`charm`] | charm-t1 to charm-t8, charm-2 to charm-5: Charm's tables and figures, on TPC-C in virtual time |
-//! | [`smallbase`] | cluster-t1 to cluster-t3, cluster-nagle, cluster-costs, cluster-scp: Smallbase's tables, on clusters of processes |
+//! | [`smallbase`] | cluster-t1 to cluster-t3, cluster-nagle, cluster-costs, cluster-scp: Smallbase's tables, on clusters of processes; cluster-scale: a simulation of more nodes |
 //! | [`steady`] | figures that are the same in every run: what `.ci/run` gates on |
 
 // The object of a commit run has some sixty members in one `json!`.
@@ -49,7 +49,7 @@ use rialto_measure::text::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 43] = [
+const FIGURES: [(&str, &str, Make); 44] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -96,6 +96,11 @@ const FIGURES: [(&str, &str, Make); 43] = [
     ("cluster-t3", "response times of 1 to 8 nodes", smallbase::response::times),
     ("cluster-nagle", "what Nagle's algorithm costs", smallbase::nagle::with_and_without),
     ("cluster-costs", "the costs of single operations", smallbase::costs::operations),
+    (
+        "cluster-scale",
+        "a simulation of 8 to 1,000 nodes, beside measured runs of 1 to 8",
+        smallbase::scale::beyond,
+    ),
     ("cluster-scp", "the requests of a service control point", smallbase::scp::requests),
 ];
 
@@ -115,6 +120,38 @@ pub struct Lab {
     pub scale: u32,
     /// Where random choices come from.
     pub seed: u64,
+    /// What cluster-scale is asked about.
+    pub beyond: Beyond,
+}
+
+/// The clusters that cluster-scale simulates once it has predicted the measured ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beyond {
+    /// How many nodes they have.
+    pub nodes: Vec<u32>,
+    /// The cores of each node; `None`: as many as this machine.
+    pub cores: Option<usize>,
+    /// A message is on its way for so long.
+    pub delay: Duration,
+    /// What each node can send, in megabits a second.
+    pub mbit: f64,
+    /// Whether transactions are whole, and wait for standbys.
+    pub has_standbys: bool,
+    /// Whether they are told even if the simulation has not predicted the measured clusters.
+    pub even_if_it_misses: bool,
+}
+
+impl Default for Beyond {
+    fn default() -> Beyond {
+        Beyond {
+            nodes: vec![8, 64, 256, 1_000],
+            cores: None,
+            delay: Duration::from_micros(50),
+            mbit: 10_000.0,
+            has_standbys: false,
+            even_if_it_misses: false,
+        }
+    }
 }
 
 impl Lab {

@@ -127,6 +127,7 @@ mod tests {
             rounds: 1,
             scale: 1,
             seed: 1,
+            beyond: crate::Beyond::default(),
         };
         let figure = mixed(&lab).unwrap();
         assert_eq!(figure.rows.len(), 1 + 9);

@@ -33,6 +33,7 @@ pub mod parent;
 pub mod priority;
 pub mod proxy;
 pub mod report;
+pub mod simulation;
 pub mod spec;
 mod wire;
 pub mod workload;

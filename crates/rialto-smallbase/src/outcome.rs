@@ -164,6 +164,17 @@ impl Ran {
         ratio(self.sum(|counts| counts.messages) as f64, self.remote.count() as f64)
     }
 
+    /// Messages to other nodes in a second, over all nodes: those of transactions, of replication, and for neither.
+    pub fn messages_sent_per_s(&self) -> f64 {
+        let window_us = self.nodes.iter().map(|node| node.counts.window_us).max().unwrap_or(0);
+        ratio(self.sum(|counts| counts.messages_sent) as f64 * 1e6, window_us as f64)
+    }
+
+    /// Bytes of a message to another node, without the headers of the network; 0 if none was sent.
+    pub fn bytes_of_a_message(&self) -> f64 {
+        ratio(self.sum(|counts| counts.bytes_sent) as f64, self.sum(|counts| counts.messages_sent) as f64)
+    }
+
     fn sum(&self, of: fn(&Counts) -> u64) -> u64 {
         self.nodes.iter().map(|node| of(&node.counts)).sum()
     }

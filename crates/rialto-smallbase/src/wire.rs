@@ -53,8 +53,8 @@ pub enum Order {
     Stands,
     /// Fill the tables of the partitions that have their home here.
     Load,
-    /// Run the clients.
-    Run(Load),
+    /// Run the clients, from a time on that is the same for all nodes, in microseconds since 1970.
+    Run { load: Load, from_us: u64 },
     /// Add up the tables of the partitions that have their home here.
     Audit,
     /// Close the node, and end.

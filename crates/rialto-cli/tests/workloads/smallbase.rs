@@ -226,3 +226,73 @@ fn response_times_become_a_figure_with_those_of_the_paper() {
     assert_eq!(none.status.code(), Some(2));
     assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
 }
+
+/// The rows of cluster-scale's table, by the kind of the cluster, and its paragraph.
+fn scale(out: &Directory, more: &[&str]) -> (Vec<Vec<String>>, Vec<Vec<String>>, String) {
+    let data = Directory::new("figures-scale-data");
+    let mut line = vec!["figures", "cluster-scale", "--out", out.name(), "--data", data.name()];
+    line.extend(["--rounds", "1", "--seconds", "0.09", "--nodes", "3,5"]);
+    line.extend(more);
+    // On a busy machine a window so short may have no transaction, which is told.
+    let mut output = run(&line);
+    for _ in 0..5 {
+        if output.status.success() || !stderr(&output).contains("give a longer --seconds") {
+            break;
+        }
+        output = run(&line);
+    }
+    let output = succeeds(output);
+    let csv = std::fs::read_to_string(out.path().join("cluster-scale.csv")).expect("it is written");
+    let rows: Vec<Vec<String>> =
+        csv.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect();
+    let (compared, told) = rows.into_iter().partition(|row| row[0] == "one machine");
+    let text = std::fs::read_to_string(out.path().join("cluster-scale.md")).expect("it is written");
+    assert!(stderr(&output).contains("Within 10%:"), "the verdict is said: {}", stderr(&output));
+    (compared, told, text)
+}
+
+#[test]
+fn a_simulation_tells_of_more_nodes_only_if_it_has_predicted_the_measured_ones_or_if_that_is_asked_for() {
+    let out = Directory::new("figures-scale");
+    let (compared, told, text) = scale(&out, &[]);
+    // Points so short are of one and two nodes, with four figures each.
+    assert_eq!(compared.len(), 2 * 4, "{compared:?}");
+    let is_within = |row: &Vec<String>| {
+        let [simulated, measured] = [4, 5].map(|at| row[at].parse::<f64>().unwrap());
+        assert!(simulated > 0.0 && measured > 0.0, "{row:?}");
+        let off_pct = row[8].parse::<f64>().unwrap();
+        assert_eq!(row[9] == "yes", off_pct.abs() <= 10.0, "{row:?}");
+        row[9] == "yes"
+    };
+    let is_believed = compared.iter().map(is_within).fold(true, |all, row| all && row);
+    assert_eq!(text.contains("is not to be believed"), !is_believed, "{text}");
+    assert_eq!(told.is_empty(), !is_believed, "{told:?}");
+    let (_, told, text) = scale(&out, &["--even-if-it-misses", "--node-cores", "3", "--link-delay-us", "70"]);
+    // Two sizes, with one and with four clients, seven figures of each.
+    assert_eq!(told.len(), 2 * 2 * 7, "{told:?}");
+    assert!(told.iter().all(|row| row[4].parse::<f64>().is_ok_and(|figure| figure > 0.0)), "{told:?}");
+    assert!(text.contains("3 cores of their own, a message 70 us on its way"), "{text}");
+    let remote: Vec<f64> =
+        told.iter().filter(|row| row[3] == "remote: mean us").map(|row| row[4].parse().unwrap()).collect();
+    assert!(remote.iter().all(|us| *us > 2.0 * 70.0), "two messages of 70 us each: {remote:?}");
+}
+
+#[test]
+fn what_a_simulation_cannot_be_asked_about_is_refused_by_name() {
+    for (option, value) in [
+        ("--nodes", "0"),
+        ("--nodes", "5000"),
+        ("--node-cores", "0"),
+        ("--link-mbit", "0"),
+        ("--link-delay-us", "-1"),
+    ] {
+        let line = ["figures", "cluster-scale", "--out", "none", &format!("{option}={value}")];
+        let refused = run(&line);
+        assert_eq!(refused.status.code(), Some(2), "{option} {value}");
+        assert!(stderr(&refused).contains(option), "{option}: {}", stderr(&refused));
+    }
+    let out = Directory::new("figures-scale-none");
+    let none = run(&["figures", "cluster-scale", "--out", out.name(), "--seconds", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
+}

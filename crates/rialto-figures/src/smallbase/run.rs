@@ -30,6 +30,8 @@ pub struct Setting {
     pub level: Level,
     pub priority: Priority,
     pub clients: u32,
+    /// Transactions that use another node, in percent.
+    pub remote_pct: u32,
     pub network: Network,
     pub outliers: bool,
 }
@@ -44,6 +46,7 @@ impl Setting {
             level: Level::Memory,
             priority: Priority::Normal,
             clients: 1,
+            remote_pct: 15,
             network: Network {
                 nagle: false,
                 mbit: None,
@@ -83,6 +86,14 @@ pub fn sizes(lab: &Lab, setting: &Setting, wanted: &[u32]) -> Vec<u32> {
 /// # Errors
 /// A run that fails, or whose tables do not hold what the clients were told.
 pub fn run(lab: &Lab, setting: &Setting, nodes: u32) -> Result<Point, RunError> {
+    run_times(lab, setting, nodes, lab.rounds, lab.seed)
+}
+
+/// The same, so many times, with a seed.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_times(lab: &Lab, setting: &Setting, nodes: u32, runs: u32, seed: u64) -> Result<Point, RunError> {
     let window = lab.on_the_clock()?;
     say(&format!("  {}: {nodes} nodes", setting.name));
     let (accounts, memory_bytes) = match lab.is_small() {
@@ -102,15 +113,15 @@ pub fn run(lab: &Lab, setting: &Setting, nodes: u32) -> Result<Point, RunError> 
     };
     let load = Load {
         clients: setting.clients,
-        remote_pct: 15,
+        remote_pct: setting.remote_pct,
         pace: None,
         level: setting.level,
         warmup: window / 10,
         window,
-        seed: lab.seed,
+        seed,
         outliers: setting.outliers,
     };
-    let point = measure(&spec, &load, lab.rounds)?;
+    let point = measure(&spec, &load, runs)?;
     // The directory of the figures was made for it.
     let _ = std::fs::remove_dir(&lab.data);
     match point.problems.is_empty() {

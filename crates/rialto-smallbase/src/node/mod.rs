@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rialto::{Database, Durability, Options};
 use rialto_cluster::net::{Nagle, Security};
@@ -74,7 +74,10 @@ pub fn run(parent: &Path, number: u32, without_parent: WithoutParent) -> Result<
             (Order::Settle, Some(running)) => Ok(Answer::Settled(running.settle())),
             (Order::Stands, Some(running)) => Ok(Answer::Stands(running.stands())),
             (Order::Load, Some(running)) => running.load().map(|()| Answer::Done),
-            (Order::Run(load), Some(running)) => running.run(&load).map(|ran| Answer::Ran(Box::new(ran))),
+            (Order::Run { load, from_us }, Some(running)) => {
+                wait_until(from_us);
+                running.run(&load).map(|ran| Answer::Ran(Box::new(ran)))
+            }
             (Order::Audit, Some(running)) => running.audit().map(Answer::Audited),
             (Order::Close, _) => {
                 if let Some(running) = running.take() {
@@ -90,6 +93,12 @@ pub fn run(parent: &Path, number: u32, without_parent: WithoutParent) -> Result<
         }
     }
     Ok(())
+}
+
+/// Waits until a time in microseconds since 1970.
+fn wait_until(time_us: u64) {
+    let until = SystemTime::UNIX_EPOCH + Duration::from_micros(time_us);
+    std::thread::sleep(until.duration_since(SystemTime::now()).unwrap_or_default());
 }
 
 /// Takes orders on a thread of its own, which sees at once that the parent has gone.

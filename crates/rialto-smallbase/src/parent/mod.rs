@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::node::{ClusterFacts, NodeFacts, Standing, init};
@@ -33,6 +33,8 @@ use crate::workload::{self, Audit, Told, Workload};
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
 /// How long a promise holds: for so long that a busy machine does not use it up, and primaries stay where they are.
 const PROMISE_MS: u32 = 10_000;
+/// So long after the first order to run, all nodes begin.
+const BEGIN_WITHIN: Duration = Duration::from_millis(100);
 /// Where a node listens in its namespace.
 const PORT: u16 = 7000;
 
@@ -201,7 +203,10 @@ impl Cluster {
     pub fn run(&mut self, load: &Load) -> Result<Ran, RunError> {
         let before = self.stands()?;
         let mut nodes: Vec<NodeRan> = Vec::new();
-        for answer in self.order(|_| Order::Run(*load))? {
+        // Nodes that were ordered first may leave the parent no core for the orders of the others.
+        let begin = SystemTime::now() + BEGIN_WITHIN;
+        let from_us = begin.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
+        for answer in self.order(|_| Order::Run { load: *load, from_us })? {
             match answer {
                 Answer::Ran(ran) => nodes.push(*ran),
                 other => return Err(unexpected(&other)),
