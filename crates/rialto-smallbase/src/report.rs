@@ -94,7 +94,7 @@ impl Report<'_> {
         }
         for point in self.0.iter().filter(|point| is_on_disk_alone(point)) {
             text += &format!(
-                "  with {} nodes each partition has one replica: level standby waits for the disk, as level disk does\n",
+                "  with {} nodes each partition has one replica: level standby, and at each level what changes rows at two nodes, waits for the disk as level disk does\n",
                 point.shape.nodes
             );
         }
@@ -232,9 +232,10 @@ fn is_as_paper(point: &Point) -> bool {
     (shape.replicas, shape.partitions, point.data.branches) == (1, 1, 1) && point.load.level == Level::Memory
 }
 
-/// Whether level 2 has no other memory to be in than the primary's.
+/// Whether level 2 has no other memory to be in than the primary's. Transactions over several nodes are at that level at least.
 fn is_on_disk_alone(point: &Point) -> bool {
-    point.load.level == Level::Standby && point.shape.replicas == 1
+    let is_over_nodes = point.data.protocol == Protocol::Atomic && point.shape.nodes > 1;
+    (point.load.level == Level::Standby || is_over_nodes) && point.shape.replicas == 1
 }
 
 /// The transactions that no latency tells of, in words; empty if there are none.

@@ -67,7 +67,7 @@ pub fn with_and_without(lab: &Lab) -> Result<Figure, FigureError> {
         "Section 5.3. As the paper ran it, with normal priority. The paper: 600 transactions a second on 8 nodes until TCP_NODELAY was set, and 5,790 \
          then. With Nagle's algorithm a small message waits until the one before it is acknowledged, and on a connection of one direction \
          the acknowledgement may wait, too. {}\n\n{}",
-        common(lab, &all),
+        common(lab, &[Setting::of_paper("both")], &all),
         markdown(&table)
     );
     let title = "Transactions a second with Nagle's algorithm and without".to_owned();
