@@ -54,7 +54,7 @@ impl Compared {
     }
 
     pub fn words(&self) -> String {
-        format!("{} of {} nodes by {:+.1}%", self.figure, self.nodes, self.off_pct())
+        format!("{} of {} by {:+.1}%", self.figure, counted(self.nodes), self.off_pct())
     }
 
     /// The figure, both numbers, the range, the difference, and whether it is small.
@@ -67,6 +67,10 @@ impl Compared {
         cells.push(if self.is_within() { "yes" } else { "no" }.to_owned());
         cells
     }
+}
+
+fn counted(nodes: u32) -> String {
+    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
 }
 
 /// For the paragraph.
