@@ -267,8 +267,9 @@ fn a_simulation_tells_of_more_nodes_only_if_it_has_predicted_the_measured_ones_o
         }
         row[9] == "yes"
     };
+    // Each row is checked.
     let within: Vec<bool> = compared.iter().map(is_within).collect();
-    let is_believed = within.iter().all(|is| *is);
+    let is_believed = within.iter().all(|row| *row);
     assert_eq!(text.contains("is not to be believed"), !is_believed, "{text}");
     assert_eq!(told.is_empty(), !is_believed, "{told:?}");
     let (_, told, text) = scale(&out, &["--even-if-it-misses", "--node-cores", "3", "--link-delay-us", "70"]);
