@@ -46,7 +46,7 @@ const ROOM_WITHIN: Duration = Duration::from_secs(10);
 /// How long a session waits for a replica of its node that has the definitions.
 const CATALOG_WITHIN: Duration = Duration::from_secs(20);
 /// How long a session waits until the catalog of its node has a definition that it misses.
-const DEFINITIONS_WITHIN: Duration = Duration::from_secs(2);
+const DEFINITIONS_WITHIN: Duration = Duration::from_secs(3);
 /// By this factor the protocol's clock is slower than the node's. The protocol's times are those of a network whose nodes
 /// answer within milliseconds. On a machine whose threads wait for a processor, or whose disk takes its time, a branch would
 /// be given up while its vote is on the way.
