@@ -250,6 +250,13 @@ pub(super) struct Driver {
 /// The replica cannot go on, for a reason that is told.
 struct Stops(String);
 
+impl Driver {
+    /// Whether the replica has seen this epoch, and none after it.
+    fn is_in_epoch(&self, epoch: Epoch) -> bool {
+        self.shared.state.lock().machine.as_ref().is_some_and(|machine| machine.epoch() == epoch)
+    }
+}
+
 impl Drives for Driver {
     /// A step may write the replica's own file, where the partition's configuration changes; that is seldom.
     fn takes_at_once(&self, input: &Input) -> bool {
@@ -257,6 +264,8 @@ impl Drives for Driver {
             return false;
         }
         match input {
+            // It may bring a configuration, and the replica's own file is written then.
+            Input::Received(envelope, _) if !self.is_in_epoch(envelope.epoch) => false,
             Input::Received(_, beside) if beside.is_empty() => true,
             Input::Received(_, beside) => match &self.shared.state.lock().kernel {
                 Kernel::Following(follower) => {
