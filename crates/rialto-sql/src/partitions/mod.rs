@@ -74,12 +74,12 @@ pub trait Partitions: Send + Sync {
     /// one. Only definitions are read from it, and the rows of [`PLACEMENT_TABLE`].
     ///
     /// A definition may come here later than to the partitions. The session then binds its statement again, and waits
-    /// for some time. If it misses a definition, it asks for [`Partitions::renew_definitions`] first.
+    /// for some time. If it misses a definition, it asks for [`Partitions::await_definitions`] first.
     fn catalog(&self) -> Database;
 
     /// Waits, for some time at most, until the catalog has all definitions that were committed before this call. False if it
     /// has them anyway: what it lacks is not there.
-    fn renew_definitions(&self) -> bool {
+    fn await_definitions(&self) -> bool {
         false
     }
 

@@ -243,7 +243,7 @@ impl Session {
             return Err(in_failed_block());
         }
         let mut prepared = match self.bind_parsed(text, statement, declared) {
-            Err(error) if error.sqlstate.is_undefined() && self.renew_definitions() => {
+            Err(error) if error.sqlstate.is_undefined() && self.await_definitions() => {
                 self.bind_parsed(text, self.parse(text)?, declared)?
             }
             bound => bound?,

@@ -90,9 +90,9 @@ impl Session {
 
     /// Waits until the session's catalog has the definitions that were committed before this call; false if it has them
     /// anyway. Then what a statement names, and what was not found, is not there.
-    pub(super) fn renew_definitions(&mut self) -> bool {
+    pub(super) fn await_definitions(&mut self) -> bool {
         let partitions = self.over.as_ref().map(|over| over.partitions.clone());
-        let is_new = partitions.is_some_and(|partitions| partitions.renew_definitions());
+        let is_new = partitions.is_some_and(|partitions| partitions.await_definitions());
         self.renew_catalog();
         is_new
     }

@@ -212,8 +212,8 @@ impl Follower {
         appended
     }
 
-    /// Whether [`Follower::append`] takes so many bytes of blocks at once, without a look at the disk, as long as no other
-    /// thread appends and the follower is not to [lead](Follower::lead).
+    /// Whether [`Follower::append`] takes so many bytes of blocks at once, without a look at the disk but for load files that
+    /// they name, as long as no other thread appends and the follower is not to [lead](Follower::lead).
     pub fn appends_at_once(&self, bytes: usize) -> bool {
         self.database.core().commits.log.appends_at_once(bytes as u64)
     }

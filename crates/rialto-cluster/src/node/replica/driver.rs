@@ -1,4 +1,8 @@
-//! The driver of a replica: takes what happens to the state machine, and carries out what it says.
+//! The driver of a replica: takes what happens to the state machine, and carries out what it says. `thread` is its own thread,
+//! `at_once` what others may have it take.
+
+mod at_once;
+mod thread;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,7 +18,7 @@ use rialto::{Error, Follower, Lsn};
 use super::answering::Told;
 use super::database::{DatabasePlace, Done, IfMissing, Kernel, KernelWork, Task, close};
 use super::hosted::{Admission, ReplicaOptions, Shared};
-use super::inputs::{Drives, Inputs};
+use super::inputs::Inputs;
 use super::saved_file::SavedFile;
 use super::shipping::{NotShipped, Shipping};
 use super::store_requests::{StoreRequests, read_configuration};
@@ -32,10 +36,6 @@ use crate::protocol::{Epoch, Life, NodeId};
 
 /// How often a replica tries again to open what could not be opened.
 const OPEN_AGAIN: Duration = Duration::from_secs(2);
-/// How often blocks that the links had no room for are tried again.
-const SHIP_AGAIN: Duration = Duration::from_millis(2);
-/// Blocks of at most so many bytes are taken by the thread that has received them.
-const AT_ONCE_MAX: usize = 64 << 10;
 /// How often the log's watcher looks whether it is still wanted.
 const WATCH: Duration = Duration::from_millis(500);
 /// How long commits at level 1 gather before they are shipped: so much more of them a failover may lose.
@@ -127,69 +127,12 @@ pub fn start(
         watching: None,
         is_unfit: false,
     };
-    let (shared, brought) = (driver.shared.clone(), inputs.clone());
-    let tick = (driver.replication.heartbeat / 5).max(Duration::from_millis(5));
+    let brought = inputs.clone();
     let name = format!("rialto-replica-{}", partition.0);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        brought.begin(driver);
-        let ends = run(&brought, tick);
-        if ends == Ends::ByPanic {
-            shared.state.lock().trouble = Some(
-                "the replica has stopped: its driver has failed in a panic, which the node's output shows"
-                    .to_owned(),
-            );
-        }
-        // What waits for it is told, and its database is closed.
-        if let Some(driver) = brought.take_driver() {
-            driver.end();
-        }
+        thread::serve(&brought, driver);
     })?;
     Ok((inputs, thread))
-}
-
-/// Why a driver ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    /// It was closed, or cannot go on and has said why.
-    Told,
-    /// A step has failed in a panic.
-    ByPanic,
-}
-
-/// The driver's thread: it takes what no other thread takes at once, and tells the time.
-fn run(inputs: &Inputs, tick: Duration) -> Ends {
-    let mut next_tick = Instant::now();
-    let mut wait = Duration::ZERO;
-    if inputs.drive_after(wait, Driver::first_open).is_none() {
-        return Ends::ByPanic;
-    }
-    loop {
-        let turn = |driver: &mut Driver| {
-            let is_due = Instant::now() >= next_tick;
-            if is_due {
-                next_tick = Instant::now() + tick;
-            }
-            driver.turn(is_due)
-        };
-        match inputs.drive_after(wait, turn) {
-            None => return Ends::ByPanic,
-            Some(AfterTurn::Ends) => return Ends::Told,
-            Some(AfterTurn::GoesOn { ships_again }) => {
-                let left = next_tick.saturating_duration_since(Instant::now());
-                wait = if ships_again { left.min(SHIP_AGAIN) } else { left };
-            }
-        }
-    }
-}
-
-/// How a turn of the driver's thread has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AfterTurn {
-    GoesOn {
-        /// Whether blocks wait for room in a link.
-        ships_again: bool,
-    },
-    Ends,
 }
 
 /// Whether a task that changes the database is on its way.
@@ -251,80 +194,6 @@ pub(super) struct Driver {
 struct Stops(String);
 
 impl Driver {
-    /// Whether the replica has seen this epoch, and none after it.
-    fn is_in_epoch(&self, epoch: Epoch) -> bool {
-        self.shared.state.lock().machine.as_ref().is_some_and(|machine| machine.epoch() == epoch)
-    }
-}
-
-impl Drives for Driver {
-    /// A step may write the replica's own file, where the partition's configuration changes; that is seldom.
-    fn takes_at_once(&self, input: &Input) -> bool {
-        if self.changes != Changes::None || self.stops.is_some() {
-            return false;
-        }
-        match input {
-            // It may bring a configuration, and the replica's own file is written then.
-            Input::Received(envelope, _) if !self.is_in_epoch(envelope.epoch) => false,
-            Input::Received(_, beside) if beside.is_empty() => true,
-            Input::Received(_, beside) => match &self.shared.state.lock().kernel {
-                Kernel::Following(follower) => {
-                    beside.len() <= AT_ONCE_MAX && follower.appends_at_once(beside.len())
-                }
-                Kernel::Leading(_) | Kernel::Closed => false,
-            },
-            // A replica that lacks older blocks is sent them from files.
-            Input::LogMoved => !self.waits(),
-            _ => false,
-        }
-    }
-
-    fn take_at_once(&mut self, input: Input) -> bool {
-        self.stops = self.take(input).err();
-        self.stops.is_none()
-    }
-
-    /// Whether blocks wait for room in a link.
-    fn waits(&self) -> bool {
-        self.shipping.waits()
-    }
-
-    /// Tells what waits for an answer, and what waits for the replica's role.
-    fn tell(&mut self) {
-        self.answer_waiting();
-        let leads = self.shared.state.lock().leads;
-        if std::mem::replace(&mut self.told_leads, leads) != leads {
-            self.shared.changed.notify_all();
-        }
-    }
-}
-
-impl Driver {
-    /// A turn of the driver's thread.
-    fn turn(&mut self, is_tick: bool) -> AfterTurn {
-        let mut stops = self.stops.take().map_or(Ok(()), Err);
-        while stops.is_ok()
-            && let Some(input) = self.inputs.next()
-        {
-            if matches!(input, Input::Close) {
-                return AfterTurn::Ends;
-            }
-            stops = self.take(input);
-        }
-        stops = stops.and_then(|()| self.ship_again());
-        if stops.is_ok() && is_tick {
-            stops = self.tick();
-        }
-        self.tell();
-        match stops {
-            Ok(()) => AfterTurn::GoesOn { ships_again: self.waits() },
-            Err(Stops(why)) => {
-                self.trouble(format!("the replica has stopped: {why}"));
-                AfterTurn::Ends
-            }
-        }
-    }
-
     fn answer_waiting(&self) {
         let leads = self.shared.state.lock().leads;
         if self.shared.answer_waiting() == Told::Panicked {

@@ -8,8 +8,10 @@
 //! 1. Inputs are taken in the order in which they came, by one thread at a time: the one that holds the driver.
 //! 2. No input is left. A thread that has driven looks again after it has let go of the driver, and a thread that finds the
 //!    driver held leaves its input to the holder.
-//! 3. Only the driver's thread takes what may wait, for a disk or for another thread. So a link is read, and a client is
-//!    answered, whatever the disk does.
+//! 3. What is known to wait, for a disk or for another thread, is taken by the driver's thread alone: a link is to be read, and
+//!    a client answered, whatever the disk does. Seldom another thread meets the disk all the same: where an acknowledgement of
+//!    a replica that catches up has older blocks shipped, which are read from files; where a step of the same epoch has the
+//!    replica's own file written; and where blocks name a load file that has come before, which is verified.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

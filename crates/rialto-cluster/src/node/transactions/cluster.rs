@@ -767,7 +767,7 @@ impl Partitions for ClusterPartitions {
         }
     }
 
-    fn renew_definitions(&self) -> bool {
+    fn await_definitions(&self) -> bool {
         let replicas = self.0.hosted();
         // Definitions come to a primary first.
         if replicas.iter().any(|replica| replica.lead().is_some())

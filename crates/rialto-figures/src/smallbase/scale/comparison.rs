@@ -73,18 +73,16 @@ fn counted(nodes: u32) -> String {
     if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
 }
 
+/// The columns of a comparison, behind these.
+pub fn columns(first: &[&str]) -> Vec<String> {
+    const OF_A_FIGURE: [&str; 7] =
+        ["figure", "simulated", "measured", "least", "most", "difference %", "within 10%"];
+    first.iter().chain(&OF_A_FIGURE).map(|&name| name.to_owned()).collect()
+}
+
 /// For the paragraph.
 pub fn table(compared: &[Compared]) -> Vec<Vec<String>> {
-    let mut table = vec![row([
-        "nodes",
-        "figure",
-        "simulated",
-        "measured",
-        "least",
-        "most",
-        "difference %",
-        "within 10%",
-    ])];
+    let mut table = vec![columns(&["nodes"])];
     for of in compared {
         let mut cells = vec![of.nodes.to_string()];
         cells.extend(of.cells());

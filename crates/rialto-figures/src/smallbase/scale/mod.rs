@@ -15,7 +15,7 @@ use rialto_smallbase::simulation::simulate;
 
 use self::beyond::{Cluster, simulated};
 use self::calibrating::{MEASURED, Runs, calibrate, calibrating};
-use self::comparison::{Compared, compare};
+use self::comparison::{Compared, columns, compare};
 use super::super::{Figure, FigureError, Lab, markdown};
 use super::run::{Setting, sizes};
 use crate::point::machine;
@@ -100,18 +100,7 @@ fn verdict(missed: &[&Compared], even_so: bool) -> String {
 
 /// Both tables as one: of the second, there is nothing measured.
 fn rows(compared: &[Compared], told: &[Cluster]) -> Vec<Vec<String>> {
-    let mut rows = vec![row([
-        "cluster",
-        "nodes",
-        "clients a node",
-        "figure",
-        "simulated",
-        "measured",
-        "least",
-        "most",
-        "difference %",
-        "within 10%",
-    ])];
+    let mut rows = vec![columns(&["cluster", "nodes", "clients a node"])];
     rows.extend(compared.iter().map(|of| {
         let mut cells = row(["one machine", &of.nodes.to_string(), "1"]);
         cells.extend(of.cells());
