@@ -1,4 +1,4 @@
-//! `rialto cluster decide`: an operator's decision on a transaction that a forced loss has left undecided.
+//! `rialto cluster decide`: an operator's decision on a transaction that a loss has left undecided.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
+/// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a
+/// transaction, list those that wait for that
 #[derive(Debug, Args)]
 pub struct DecideArgs {
     /// The directory that has the directories of the nodes on this machine

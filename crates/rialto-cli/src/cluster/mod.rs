@@ -78,7 +78,8 @@ enum ClusterCommand {
     Switchover(switchover::SwitchoverArgs),
     /// Have a replica of a partition lead whatever the others have; what they have more is lost
     ForcePromote(force_promote::ForcePromoteArgs),
-    /// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
+    /// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a
+    /// transaction, list those that wait for that
     Decide(decide::DecideArgs),
     /// Add a node to a cluster that runs: to the control store's list, and a directory for it
     Join(Box<join::JoinArgs>),

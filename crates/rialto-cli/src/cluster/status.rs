@@ -183,7 +183,7 @@ fn in_words(view: &View, data: &Path) -> String {
     for (_, undecided) in view.undecided() {
         let _ = writeln!(
             text,
-            "{}\n  Its decision was lost by force: an operator decides it, by one of\n{}",
+            "{}\n  Its decision was lost: an operator decides it, by one of\n{}",
             decide::in_words(undecided),
             decide::commands(undecided, data)
         );

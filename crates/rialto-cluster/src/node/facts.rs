@@ -13,7 +13,9 @@ use super::backup::Manifest;
 use super::replica::{CONFIGURATIONS, configuration_key, read_configurations};
 use crate::control::{ControlError, ControlStore, Swapped, Versioned};
 use crate::net::Member as LinkMember;
-use crate::protocol::replication::{Configuration, Member, ReplicationOptions, StoreIdentity, Unprotected};
+use crate::protocol::replication::{
+    Configuration, LostBefore, Member, ReplicationOptions, StoreIdentity, Unprotected,
+};
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
 /// The key of [`ClusterFacts`].
@@ -503,7 +505,7 @@ fn first_configuration(facts: &ClusterFacts, nodes: &[NodeFacts], partition: Par
         primary: primary.node,
         in_sync: vec![primary],
         learners,
-        lost_before: Epoch(0),
+        lost_before: LostBefore::default(),
     }
 }
 

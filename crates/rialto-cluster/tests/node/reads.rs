@@ -196,7 +196,7 @@ fn a_position_from_before_a_loss_is_refused() {
     cluster.replica(1, 0).force(Vec::new());
     soon("the replica leads by force", || {
         let configuration = cluster.replica(1, 0).status().configuration;
-        configuration.is_some_and(|configuration| configuration.lost_before > Epoch(0))
+        configuration.is_some_and(|configuration| configuration.lost_before.disks > Epoch(0))
             && cluster.replica(1, 0).admit().is_ok()
     });
     ready(&cluster, 1, 2);

@@ -189,11 +189,11 @@ impl World {
                 let delay = 1 + self.random.below(if self.nodes[node].disk < 10 { 300 } else { 30 });
                 self.put(delay, node, Arrival::Synced { process });
             }
-            Effect::Lead { epoch, memories } => {
+            Effect::Lead { epoch, lost_before } => {
                 self.promotions += 1;
                 self.nodes[node].leads_begun += 1;
                 assert_eq!(self.nodes[node].database, Database::Open, "node {node} leads without a database");
-                self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log, memories);
+                self.oracle.leads(self.nodes[node].id, epoch, &self.nodes[node].log, lost_before);
                 self.nodes[node].kernel = Kernel::BeginsToLead;
                 let fails =
                     self.random.chance(self.weather.lead_fails, 1000) || self.nodes[node].fails_to_lead;

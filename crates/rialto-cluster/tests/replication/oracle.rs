@@ -2,7 +2,7 @@
 
 use rialto::Lsn;
 use rialto::log::{LogPoint, LogPosition};
-use rialto_cluster::protocol::replication::{Configuration, Member, Memories};
+use rialto_cluster::protocol::replication::{Configuration, LostBefore, Member};
 use rialto_cluster::protocol::{Epoch, NodeId};
 
 use crate::log::ModelLog;
@@ -22,8 +22,8 @@ pub struct Oracle {
     /// How many of them were answered at level 3.
     pub answered_3: usize,
     answered_epoch: Epoch,
-    /// The last epoch that began with a loss of memories, or by force.
-    lost_before: Epoch,
+    /// The last epochs that began with a loss of memories, and by force.
+    lost_before: LostBefore,
     pub in_force: Configuration,
     /// What was answered at level 1 or higher, as the log's blocks.
     answered_1: Vec<u64>,
@@ -39,7 +39,7 @@ impl Oracle {
             answered: Vec::new(),
             answered_3: 0,
             answered_epoch: Epoch(0),
-            lost_before: Epoch(0),
+            lost_before: LostBefore::default(),
             in_force: first,
             answered_1: Vec::new(),
             lost_at_level_1: 0,
@@ -139,7 +139,7 @@ impl Oracle {
             let kept = primary.log.common(&self.answered);
             self.answered.truncate(kept);
             self.answered_3 = self.answered_3.min(kept);
-            self.lost_before = next.epoch;
+            self.lost_before = LostBefore { memories: next.epoch, disks: next.epoch };
             return self.forget_lost();
         }
         assert!(next.epoch > before.epoch, "the epoch goes back");
@@ -153,7 +153,7 @@ impl Oracle {
                 let kept = primary.log.common(&self.answered).min(primary.log.on_disk);
                 assert!(kept >= self.answered_3, "the disk of {} lacks an answer at level 3", next.primary);
                 self.answered.truncate(kept);
-                self.lost_before = next.epoch;
+                self.lost_before.memories = next.epoch;
                 self.forget_lost();
             }
         } else if lives(&Member {
@@ -168,7 +168,7 @@ impl Oracle {
     }
 
     /// A replica begins to lead.
-    pub fn leads(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog, memories: Memories) {
+    pub fn leads(&mut self, node: NodeId, epoch: Epoch, log: &ModelLog, lost_before: LostBefore) {
         // One that leads too late leads in vain: it gets no promise.
         if epoch < self.in_force.epoch {
             return;
@@ -179,10 +179,6 @@ impl Oracle {
         self.forget_lost();
         assert!(log.has(&self.answered), "C3: {node} leads, and lacks what was answered");
         assert!(log.len() >= self.answered_3);
-        let expected = match self.lost_before {
-            Epoch(0) => Memories::Kept,
-            epoch => Memories::LostBefore(epoch),
-        };
-        assert_eq!(memories, expected, "C4: {node} leads, and does not know of a loss");
+        assert_eq!(lost_before, self.lost_before, "C4: {node} leads, and does not know of a loss");
     }
 }

@@ -267,7 +267,8 @@ fn a_loss_of_all_memories_is_told_to_each_later_primary() {
         world.run_until(world.time + 8 * PROMISE);
         assert_eq!(world.serving(), Some(0));
         let lost_before = world.store.now().configuration.lost_before;
-        assert!(lost_before > Epoch(2));
+        assert!(lost_before.memories > Epoch(2));
+        assert_eq!(lost_before.disks, Epoch(0));
         // The oracle compares what each one is told that leads.
         world.pause(0, 20 * PROMISE);
         time_without_service(&mut world);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rialto::io::Random;
 use rialto_cluster::control::Revision;
 use rialto_cluster::protocol::replication::{
-    Configuration, Contents, Effect, Envelope, Event, Member, ReadOutcome, Replica, ReplicationOptions,
-    RoleKind, Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
+    Configuration, Contents, Effect, Envelope, Event, LostBefore, Member, ReadOutcome, Replica,
+    ReplicationOptions, RoleKind, Saved, StoreIdentity, SwapOutcome, Ticket, Unprotected,
 };
 use rialto_cluster::protocol::{Epoch, Life, NodeId, PartitionId};
 
@@ -180,7 +180,7 @@ impl World {
             primary: NodeId(0),
             in_sync: members[..in_sync].to_vec(),
             learners: members[in_sync..].to_vec(),
-            lost_before: Epoch(0),
+            lost_before: LostBefore::default(),
         };
         let ms = Duration::from_millis;
         let options = ReplicationOptions {

@@ -38,7 +38,7 @@ pub fn give_up(directory: &Path, node: NodeId, known: &Known, replicas: u32) -> 
     let saved = SavedFile::in_directory(directory).read()?;
     let is_older = known.configuration.epoch < saved.epoch || saved.store != Some(known.store);
     // An epoch that the replica has only heard of, a fence's say, says nothing of what it has.
-    let has_lost = known.configuration.lost_before > saved.agrees;
+    let has_lost = known.configuration.lost_before.memories > saved.agrees;
     let is_spare = known.configuration.in_sync.len() >= replicas as usize;
     let is_older = is_older && !rialto::fault_injection::is_on("given-up-under-an-older-configuration");
     if is_older || has_lost || !is_spare {
@@ -63,7 +63,7 @@ fn remove(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::control::Revision;
-    use crate::protocol::replication::{Configuration, Member, Saved, StoreIdentity};
+    use crate::protocol::replication::{Configuration, LostBefore, Member, Saved, StoreIdentity};
     use crate::protocol::{Epoch, Life};
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
                 primary: NodeId(node),
                 in_sync: vec![Member { node: NodeId(node), life: Life(1) }],
                 learners: Vec::new(),
-                lost_before: Epoch(lost_before),
+                lost_before: LostBefore { memories: Epoch(lost_before), disks: Epoch(0) },
             },
         };
         let kept = [

@@ -211,7 +211,7 @@ impl Placement {
 pub(super) mod tests {
     use super::*;
     use crate::control::MemoryStore;
-    use crate::protocol::replication::Member;
+    use crate::protocol::replication::{LostBefore, Member};
     use crate::protocol::{Epoch, Life};
 
     /// Nodes from 0 on, and partitions with these nodes, the primary first.
@@ -229,7 +229,7 @@ pub(super) mod tests {
             primary: NodeId(nodes[0]),
             in_sync: nodes.iter().map(|node| Member { node: NodeId(*node), life: Life(1) }).collect(),
             learners: Vec::new(),
-            lost_before: Epoch(0),
+            lost_before: LostBefore::default(),
         };
         Placement {
             replicas: 2,

@@ -30,7 +30,8 @@ use crate::node::random::random_number;
 use crate::node::sending::Sending;
 use crate::node::transfer::Transfers;
 use crate::protocol::replication::{
-    At, Contents, Effect, Envelope, Event, Member, Memories, Message, Once, Replica, Report, RoleKind, Saved,
+    At, Contents, Effect, Envelope, Event, LostBefore, Member, Message, Once, Replica, Report, RoleKind,
+    Saved,
 };
 use crate::protocol::{Epoch, Life, NodeId};
 
@@ -174,7 +175,7 @@ pub(super) struct Driver {
     effects: Vec<Effect>,
     follow_ups: VecDeque<Event>,
     /// The epoch in which the database was asked to lead, and what was lost by then.
-    leads_since: Option<(Epoch, Memories)>,
+    leads_since: Option<(Epoch, LostBefore)>,
     /// What was told of its role.
     told_leads: u64,
     changes: Changes,
@@ -402,7 +403,7 @@ impl Driver {
                     state.admission = Admission::Open;
                     state.leads += 1;
                     state.running = 0;
-                    state.began = self.leads_since.unwrap_or((epoch, Memories::Kept));
+                    state.began = self.leads_since.unwrap_or((epoch, LostBefore::default()));
                 }
                 if !is_wanted {
                     return self.close_and_follow();
@@ -595,7 +596,7 @@ impl Driver {
             }
             Effect::EndKnown { asked_at, end } => self.shared.reads.end_known(asked_at, end.lsn),
             Effect::SyncDisk => self.sync(),
-            Effect::Lead { epoch, memories } => self.lead(epoch, memories),
+            Effect::Lead { epoch, lost_before } => self.lead(epoch, lost_before),
             Effect::Follow => self.follow()?,
             Effect::Drain => {
                 let is_idle = {
@@ -651,8 +652,8 @@ impl Driver {
         self.follow_ups.push_back(Event::LogMoved);
     }
 
-    fn lead(&mut self, epoch: Epoch, memories: Memories) {
-        self.leads_since = Some((epoch, memories));
+    fn lead(&mut self, epoch: Epoch, lost_before: LostBefore) {
+        self.leads_since = Some((epoch, lost_before));
         let kernel = self.shared.state.lock().kernel.clone();
         match kernel {
             // It is to be closed first.

@@ -24,7 +24,7 @@ use crate::node::clock::NodeClock;
 use crate::node::sending::Sending;
 use crate::node::transfer::{Pushing, Transfers};
 use crate::protocol::replication::{
-    Configuration, Envelope, Member, Memories, Once, Replica, ReplicationOptions, RoleKind,
+    Configuration, Envelope, LostBefore, Member, Once, Replica, ReplicationOptions, RoleKind,
 };
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
@@ -170,7 +170,7 @@ pub(super) struct State {
     /// How often it has begun, or ended, to lead: what began at an earlier number is over.
     pub leads: u64,
     /// The epoch in which it has begun to lead, and whether what was answered before is there.
-    pub began: (Epoch, Memories),
+    pub began: (Epoch, LostBefore),
     /// Transactions that were admitted and have not ended.
     pub running: usize,
     /// What waits until it may be answered.
@@ -221,7 +221,7 @@ impl HostedReplica {
                 kernel: Kernel::Closed,
                 admission: Admission::Open,
                 leads: 0,
-                began: (Epoch(0), Memories::Kept),
+                began: (Epoch(0), LostBefore::default()),
                 running: 0,
                 waiting: AnswerQueue::default(),
                 trouble: None,
@@ -322,7 +322,7 @@ impl HostedReplica {
                 db: db.clone(),
                 leads: state.leads,
                 epoch: state.began.0,
-                memories: state.began.1,
+                lost_before: state.began.1,
                 shared: self.shared.clone(),
                 inputs: self.inputs.clone(),
             }),
@@ -426,7 +426,7 @@ pub struct Lead {
     pub(super) db: Database,
     pub(super) leads: u64,
     epoch: Epoch,
-    memories: Memories,
+    lost_before: LostBefore,
     pub(super) shared: Arc<Shared>,
     pub(super) inputs: Inputs,
 }
@@ -442,9 +442,9 @@ impl Lead {
         self.epoch
     }
 
-    /// Whether what was answered before is there.
-    pub fn memories(&self) -> Memories {
-        self.memories
+    /// What may be lost of what was answered in earlier epochs.
+    pub fn lost_before(&self) -> LostBefore {
+        self.lost_before
     }
 
     /// Whether it goes on.

@@ -116,7 +116,7 @@ impl HostedReplica {
     fn lost_since(&self, opening: Epoch) -> Option<Epoch> {
         let state = self.shared.state.lock();
         let known = state.machine.as_ref().and_then(Replica::known)?;
-        Some(known.configuration.lost_before).filter(|lost_before| opening < *lost_before)
+        Some(known.configuration.lost_before.memories).filter(|lost_before| opening < *lost_before)
     }
 
     /// How many transactions read at this replica while it follows.

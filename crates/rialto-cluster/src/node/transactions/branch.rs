@@ -239,7 +239,7 @@ impl Branch {
             What::Position => {
                 let place = self.served.lead().database().log_end().lsn;
                 // It may take long: the session's thread, which may be this one, hears cancellations meanwhile.
-                let answer = positions::answer(place, self.served.lead().memories());
+                let answer = positions::answer(place, self.served.lead().lost_before());
                 self.ran_once_durable(sequence, answer, Access::Reads, (place, Level::Replicated));
                 body
             }

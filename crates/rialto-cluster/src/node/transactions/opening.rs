@@ -10,8 +10,9 @@ use super::directory::Serves;
 use super::rows;
 use super::served::ServedPartition;
 use crate::node::replica::{HostedReplica, Lead, Level, NotServing};
-use crate::protocol::replication::Memories;
-use crate::protocol::transactions::{Opening, RowChange};
+use crate::protocol::Epoch;
+use crate::protocol::replication::LostBefore;
+use crate::protocol::transactions::{Lost, Opening, RowChange};
 
 /// How often the role is looked at, beside when it is told.
 const LOOK: Duration = Duration::from_millis(200);
@@ -78,12 +79,18 @@ fn open(
     let db = lead.database();
     let opening = Opening(lead.epoch().0);
     let table = db.table(rows::TABLE)?;
-    if let Memories::LostBefore(epoch) = lead.memories() {
-        let lost = [RowChange::Lost(Opening(epoch.0.saturating_sub(1)))];
+    if lead.lost_before() != LostBefore::default() {
+        let lost = [RowChange::Lost(lost(lead.lost_before()))];
         db.transact(|tx| rows::apply(tx, &table, &lost))?;
     }
     lead.answer(db.log_end().lsn, Level::Disk)?;
     let rows = rows::read(db)?;
     let serves = Serves { partition: replica.partition(), node: node.me(), opening };
     Ok(ServedPartition::new(serves, lead.clone(), table, rows, node))
+}
+
+/// The openings of a partition that its losses concern.
+fn lost(before: LostBefore) -> Lost {
+    let last = |epoch: Epoch| epoch.0.checked_sub(1).map(Opening);
+    Lost { in_memories: last(before.memories), on_disks: last(before.disks) }
 }

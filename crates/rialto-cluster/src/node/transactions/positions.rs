@@ -13,8 +13,8 @@ use rialto_sql::{Result, SqlError};
 use super::cluster::Transactions;
 use super::session::{SessionTransaction, told};
 use super::work::{Answer, What};
-use crate::protocol::PartitionId;
-use crate::protocol::replication::Memories;
+use crate::protocol::replication::LostBefore;
+use crate::protocol::{Epoch, PartitionId};
 
 /// Positions at or behind what a session has written in these partitions, each at level 2. `watch` is given what cancels the wait.
 ///
@@ -68,29 +68,31 @@ fn position(written: &Written, transaction: &mut SessionTransaction) -> Result<P
 }
 
 /// Whether what was written may be lost, as the primary of this opening tells. An opening that is not known counts as the oldest.
-fn may_be_lost(written: &Written, opening: u64, lost_before: u64) -> bool {
+fn may_be_lost(written: &Written, opening: u64, lost_before: LostBefore) -> bool {
     let before = written.opening.unwrap_or(0);
+    let Epoch(lost_before) = match written.level {
+        Some(SqlLevel::Disk) => lost_before.disks,
+        _ => lost_before.memories,
+    };
     before < lost_before || written.level == Some(SqlLevel::Memory) && before != opening
 }
 
-/// The answer of a branch that was asked for the position: the place, and the epoch before which answers may be lost, or 0.
-pub fn answer(place: Lsn, memories: Memories) -> Answer {
-    let lost_before = match memories {
-        Memories::Kept => 0,
-        Memories::LostBefore(epoch) => epoch.0,
-    };
+/// The answer of a branch that was asked for the position: the place, and the epochs before which answers may be lost.
+pub fn answer(place: Lsn, lost_before: LostBefore) -> Answer {
+    let LostBefore { memories, disks } = lost_before;
     let number = |number: u64| Value::Int8(i64::try_from(number).unwrap_or(i64::MAX));
-    let rows = vec![Cells(vec![number(place.0), number(lost_before)])];
+    let rows = vec![Cells(vec![number(place.0), number(memories.0), number(disks.0)])];
     let answer = Ok(SqlAnswer::Done { rows, affected: 1, notices: Vec::new() });
     Answer::Reply(Box::new(Reply { answer, has_written: false }))
 }
 
-fn place(answer: &Answer) -> Option<(u64, u64)> {
+fn place(answer: &Answer) -> Option<(u64, LostBefore)> {
     let Answer::Reply(reply) = answer else { return None };
     let Ok(SqlAnswer::Done { rows, .. }) = &reply.answer else { return None };
     match rows.first()?.0[..] {
-        [Value::Int8(place), Value::Int8(lost_before)] => {
-            Some((place.try_into().ok()?, lost_before.try_into().ok()?))
+        [Value::Int8(place), Value::Int8(memories), Value::Int8(disks)] => {
+            let [memories, disks] = [memories, disks].map(|epoch| epoch.try_into().ok().map(Epoch));
+            Some((place.try_into().ok()?, LostBefore { memories: memories?, disks: disks? }))
         }
         _ => None,
     }
@@ -111,12 +113,11 @@ fn lost(partition: PartitionId) -> SqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Epoch;
 
     #[test]
     fn a_place_is_read_as_it_is_answered() {
-        assert_eq!(place(&answer(Lsn(77), Memories::Kept)), Some((77, 0)));
-        assert_eq!(place(&answer(Lsn(77), Memories::LostBefore(Epoch(5)))), Some((77, 5)));
+        let lost_before = LostBefore { memories: Epoch(5), disks: Epoch(3) };
+        assert_eq!(place(&answer(Lsn(77), lost_before)), Some((77, lost_before)));
         assert_eq!(place(&Answer::Nothing), None);
         assert_eq!(lost(PartitionId(3)).sqlstate.code(), "55000");
     }
@@ -124,17 +125,19 @@ mod tests {
     #[test]
     fn what_may_be_lost_is_told_by_its_opening_and_its_level() {
         let partition = PartitionNumber(3);
-        for (opening, level, by, lost_before, is_lost) in [
-            (Some(4), None, 4, 0, false),
-            (Some(4), Some(SqlLevel::Memory), 4, 0, false),
-            (Some(4), None, 6, 0, false),
-            (Some(4), Some(SqlLevel::Memory), 6, 0, true),
-            (Some(4), None, 6, 5, true),
-            (Some(4), Some(SqlLevel::Disk), 6, 5, true),
-            (Some(5), None, 6, 5, false),
-            (None, None, 6, 5, true),
-            (None, None, 6, 0, false),
+        for (opening, level, by, (memories, disks), is_lost) in [
+            (Some(4), None, 4, (0, 0), false),
+            (Some(4), Some(SqlLevel::Memory), 4, (0, 0), false),
+            (Some(4), None, 6, (0, 0), false),
+            (Some(4), Some(SqlLevel::Memory), 6, (0, 0), true),
+            (Some(4), None, 6, (5, 0), true),
+            (Some(4), Some(SqlLevel::Disk), 6, (5, 4), false),
+            (Some(4), Some(SqlLevel::Disk), 6, (5, 5), true),
+            (Some(5), None, 6, (5, 0), false),
+            (None, None, 6, (5, 0), true),
+            (None, None, 6, (0, 0), false),
         ] {
+            let lost_before = LostBefore { memories: Epoch(memories), disks: Epoch(disks) };
             let written = Written { partition, opening, level };
             assert_eq!(may_be_lost(&written, by, lost_before), is_lost, "{written:?}");
         }

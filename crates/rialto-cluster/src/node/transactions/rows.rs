@@ -70,7 +70,7 @@ pub fn apply(tx: &mut Transaction<'_>, table: &Table, changes: &[RowChange<SqlWo
                 put(tx, table, key(Kind::Answer, &request.session), bytes(&(request, reply)))?;
             }
             RowChange::Expired { session, number } => remove_answer(tx, table, (*session, *number))?,
-            RowChange::Lost(opening) => put(tx, table, key(Kind::Lost, &()), bytes(opening))?,
+            RowChange::Lost(lost) => put(tx, table, key(Kind::Lost, &()), bytes(lost))?,
         }
     }
     Ok(())
@@ -99,7 +99,7 @@ pub fn read(db: &Database) -> Result<SystemRows<SqlWork>> {
                 Some(2) => found.committed.push(parse(&value)?),
                 Some(3) => found.decisions.push(parse(&value)?),
                 Some(4) => found.answers.push(parse(&value)?),
-                Some(5) => found.lost = Some(parse(&value)?),
+                Some(5) => found.lost = parse(&value)?,
                 _ => return Err(damaged()),
             }
             Ok(ControlFlow::Continue(()))

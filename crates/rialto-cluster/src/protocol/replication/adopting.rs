@@ -108,7 +108,7 @@ impl Replica {
         let log = at.with_log().filter(|_| leads);
         let primary = self.common.known.as_ref().map(|known| known.configuration.primary);
         let is_same_primary = primary == Some(configuration.primary);
-        let (epoch, memories) = (configuration.epoch, configuration.memories());
+        let (epoch, lost_before) = (configuration.epoch, configuration.lost_before);
         self.tell_removal(configuration);
         self.common.saved.epoch = self.common.saved.epoch.max(epoch);
         self.common.saved.store = Some(known.store);
@@ -122,7 +122,7 @@ impl Replica {
             Role::Leading(_) => self.follow(at.now),
             Role::Following(following) => match log {
                 Some(at) => {
-                    self.common.effect(Effect::Lead { epoch, memories });
+                    self.common.effect(Effect::Lead { epoch, lost_before });
                     self.role = Role::Leading(Leading::new(epoch, at));
                 }
                 None => following.reconfigured(is_same_primary),

@@ -7,7 +7,7 @@ use crate::control::Revision;
 use crate::protocol::{Epoch, Life, NodeId};
 
 /// The version of the bytes. A program refuses bytes of another one.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The most members that bytes may claim: a bound against damage.
 const MEMBERS_MAX: usize = 1024;
@@ -34,18 +34,26 @@ pub struct Configuration {
     /// The other replicas of the partition: they catch up. Their lives are those of the last time in which each was in
     /// sync, and decide nothing.
     pub learners: Vec<Member>,
-    /// What was answered in the epochs below this one may be lost in part: all memories were lost, or force was used. It is
-    /// 0 if that has never happened.
-    pub lost_before: Epoch,
+    /// What may be lost of what was answered in earlier epochs.
+    pub lost_before: LostBefore,
 }
 
-/// Whether what was answered at level 2 or 3 in earlier epochs is there.
+/// How a partition loses what was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memories {
-    /// All of it is there.
-    Kept,
-    /// A part of what was answered in the epochs below this one may be lost.
-    LostBefore(Epoch),
+pub enum Loss {
+    /// All memories were lost, and no disk: answers at level 3 are there.
+    Memories,
+    /// Force was used: disks, too, may have been lost.
+    Disks,
+}
+
+/// The epochs below which answers may be lost in part, by their level; 0 where that has never happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBefore {
+    /// Those at level 2. It is not below `disks`.
+    pub memories: Epoch,
+    /// Those at level 3.
+    pub disks: Epoch,
 }
 
 /// Bytes that are no configuration.
@@ -96,14 +104,6 @@ impl Configuration {
         self.in_sync.iter().copied().filter(|member| member.node != self.primary)
     }
 
-    /// Whether what was answered in earlier epochs is there.
-    pub fn memories(&self) -> Memories {
-        match self.lost_before {
-            Epoch(0) => Memories::Kept,
-            epoch => Memories::LostBefore(epoch),
-        }
-    }
-
     /// Whether a node's replica is one of the partition's.
     pub fn has(&self, node: NodeId) -> bool {
         self.nodes().any(|other| other == node)
@@ -124,9 +124,13 @@ impl Configuration {
         Configuration { epoch, primary: primary.node, in_sync, learners, lost_before }
     }
 
-    /// This configuration, under which all that was answered before it may be lost in part.
-    pub fn with_loss(self) -> Configuration {
-        Configuration { lost_before: self.epoch, ..self }
+    /// This configuration, under which a part of what was answered before it may be lost.
+    pub fn with_loss(self, loss: Loss) -> Configuration {
+        let disks = match loss {
+            Loss::Memories => self.lost_before.disks,
+            Loss::Disks => self.epoch,
+        };
+        Configuration { lost_before: LostBefore { memories: self.epoch, disks }, ..self }
     }
 
     /// The next configuration, in which these nodes are not in sync any more.
@@ -160,11 +164,12 @@ impl Configuration {
         next
     }
 
-    /// Its bytes: the version, the epoch, `lost_before`, the primary, both lists with their lengths, and a checksum of all that.
+    /// Its bytes: the version, the epoch, the epochs of `lost_before`, the primary, both lists with their lengths, and a checksum of all that.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend(self.epoch.0.to_le_bytes());
-        bytes.extend(self.lost_before.0.to_le_bytes());
+        bytes.extend(self.lost_before.memories.0.to_le_bytes());
+        bytes.extend(self.lost_before.disks.0.to_le_bytes());
         bytes.extend(self.primary.0.to_le_bytes());
         for members in [&self.in_sync, &self.learners] {
             bytes.extend((members.len() as u32).to_le_bytes());
@@ -192,7 +197,8 @@ impl Configuration {
             return Err(Damaged);
         }
         let mut rest = Reader(body.get(1..).ok_or(Damaged)?);
-        let (epoch, lost_before) = (Epoch(rest.long()?), Epoch(rest.long()?));
+        let epoch = Epoch(rest.long()?);
+        let lost_before = LostBefore { memories: Epoch(rest.long()?), disks: Epoch(rest.long()?) };
         let primary = NodeId(rest.short()?);
         let (in_sync, learners) = (rest.members()?, rest.members()?);
         if !rest.0.is_empty() {
@@ -265,7 +271,7 @@ mod tests {
 
     fn three() -> Configuration {
         let in_sync = vec![member(1, 11), member(2, 12)];
-        let (epoch, lost_before) = (Epoch(7), Epoch(4));
+        let (epoch, lost_before) = (Epoch(7), LostBefore { memories: Epoch(4), disks: Epoch(2) });
         Configuration { epoch, primary: NodeId(1), in_sync, learners: vec![member(3, 13)], lost_before }
     }
 
@@ -299,16 +305,26 @@ mod tests {
             before.with(member(3, 99)),
             before.led_by(member(2, 12), &[]),
             before.led_by(member(2, 12), &[member(1, 11)]),
-            before.led_by(member(1, 19), &[]).with_loss(),
+            before.led_by(member(1, 19), &[]).with_loss(Loss::Memories),
+            before.led_by(member(1, 19), &[]).with_loss(Loss::Disks),
         ];
         for after in changes {
             assert_eq!(after.epoch, Epoch(8));
             assert!(after.is_consistent(), "{after:?}");
-            assert!([Epoch(4), Epoch(8)].contains(&after.lost_before), "{after:?}");
             let mut nodes: Vec<_> = after.nodes().collect();
             nodes.sort_unstable();
             assert_eq!(nodes, [NodeId(1), NodeId(2), NodeId(3)]);
         }
+    }
+
+    #[test]
+    fn a_loss_of_memories_is_none_of_disks() {
+        let lost_before = |memories, disks| LostBefore { memories: Epoch(memories), disks: Epoch(disks) };
+        let before = three();
+        assert_eq!(before.again().lost_before, lost_before(4, 2));
+        assert_eq!(before.led_by(member(2, 12), &[]).lost_before, lost_before(4, 2));
+        assert_eq!(before.again().with_loss(Loss::Memories).lost_before, lost_before(8, 2));
+        assert_eq!(before.again().with_loss(Loss::Disks).lost_before, lost_before(8, 8));
     }
 
     #[test]

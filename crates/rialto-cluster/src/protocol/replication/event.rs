@@ -4,7 +4,7 @@ use rialto::Lsn;
 use rialto::log::LogPoint;
 use serde::{Deserialize, Serialize};
 
-use super::configuration::{Configuration, Known, Member, Memories, StoreIdentity};
+use super::configuration::{Configuration, Known, LostBefore, Member, StoreIdentity};
 use super::message::{Envelope, Stream};
 use crate::control::Revision;
 use crate::protocol::{Epoch, Life, Moment, NodeId};
@@ -251,7 +251,7 @@ pub enum Effect {
         /// The epoch.
         epoch: Epoch,
         /// Whether what was answered before is there. If not, transactions over partitions ask their branches.
-        memories: Memories,
+        lost_before: LostBefore,
     },
     /// Take no transactions any more, answer none, close the database, and open it as a follower; then [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no
     /// [`Event::Led`] comes from it.

@@ -5,7 +5,7 @@ use rialto::fault_injection;
 use rialto::log::LogPoint;
 
 use super::common::{BEGINNING, Common};
-use super::configuration::{Configuration, Known, Member};
+use super::configuration::{Configuration, Known, Loss, Member};
 use super::event::{At, Contents, Effect, Report, WithLog};
 use super::forcing::Forcing;
 use super::message::{Fitness, Message, Stream};
@@ -320,7 +320,9 @@ impl Following {
             let next = configuration.led_by(common.me, &[]);
             // One that was alone had on its disk what was answered (C3).
             let is_loss = configuration.in_sync.len() > 1 && !fault_injection::is_on("loss-untold");
-            return common.is_on_disk(at).then(|| if is_loss { next.with_loss() } else { next });
+            return common
+                .is_on_disk(at)
+                .then(|| if is_loss { next.with_loss(Loss::Memories) } else { next });
         }
         if at.now >= self.next_question {
             self.next_question = at.now + common.options.heartbeat;

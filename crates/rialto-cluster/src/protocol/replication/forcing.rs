@@ -3,7 +3,7 @@
 use rialto::log::LogPoint;
 
 use super::common::Common;
-use super::configuration::Known;
+use super::configuration::{Known, Loss};
 use super::event::{At, Effect, Report};
 use super::message::Message;
 use crate::protocol::{Epoch, Moment, NodeId};
@@ -86,7 +86,7 @@ impl Forcing {
         }
         let mut next = base.configuration.led_by(common.me, &[]);
         next.epoch = self.epoch;
-        let next = next.with_loss();
+        let next = next.with_loss(Loss::Disks);
         let end = at.log.received.position;
         let is_ahead = |(node, received): &(NodeId, Option<LogPoint>)| {
             received.filter(|received| received.position > end).map(|received| (*node, received))

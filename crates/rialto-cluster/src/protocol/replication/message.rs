@@ -153,7 +153,7 @@ mod tests {
     use rialto::Lsn;
     use rialto::log::LogPosition;
 
-    use super::super::{Configuration, StoreIdentity};
+    use super::super::{Configuration, LostBefore, StoreIdentity};
     use super::*;
 
     fn messages() -> Vec<Message> {
@@ -165,7 +165,7 @@ mod tests {
             primary: NodeId(1),
             in_sync: vec![member],
             learners: vec![],
-            lost_before: Epoch(0),
+            lost_before: LostBefore::default(),
         };
         let known = Known { store: StoreIdentity(5), revision: Revision(8), configuration };
         vec![

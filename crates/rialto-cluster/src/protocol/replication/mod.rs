@@ -81,7 +81,7 @@ mod replica;
 mod status;
 mod store;
 
-pub use configuration::{Configuration, ConfigurationError, Known, Member, Memories, StoreIdentity};
+pub use configuration::{Configuration, ConfigurationError, Known, Loss, LostBefore, Member, StoreIdentity};
 pub use event::{
     At, Contents, Effect, Event, LogState, Once, ReadOutcome, Report, Saved, SwapOutcome, Ticket,
 };

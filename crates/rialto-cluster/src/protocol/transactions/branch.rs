@@ -47,7 +47,7 @@ pub(super) struct Rides<W: Work> {
 }
 
 /// Whether a prepared branch waits for a decision of certain openings of its deciding partition: it has been asked by
-/// one, after a forced loss there. A decision of an opening before that may be lost, and one that its coordinator wants
+/// one, after a loss there. A decision of an opening before that may be lost, and one that its coordinator wants
 /// may not be the one that is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {

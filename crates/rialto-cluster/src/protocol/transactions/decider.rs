@@ -1,9 +1,9 @@
-//! The decisions that a partition remembers for others (C10), and what it does for transactions whose decision it has
-//! lost by force.
+//! The decisions that a partition remembers for others (C10), and what it does for transactions whose decision it may
+//! have lost.
 //!
 //! Invariants kept here: a decision is told only when its row is durable at its transaction's level. It is forgotten
 //! only when each branch that had prepared has confirmed that its own commit is durable, and told to be forgotten only
-//! when that is durable, too. After a forced loss of this partition, nothing is presumed about a transaction whose
+//! when that is durable, too. After a loss of this partition, nothing is presumed about a transaction whose
 //! deciding branch ran under an opening before the loss. The branches are asked instead, then an operator, and what
 //! they say is a decision as any other: a row first, an abort, too.
 
@@ -13,12 +13,12 @@ use std::time::Duration;
 use rialto::fault_injection;
 
 use super::{
-    Address, Body, Branches, Decision, Effect, Message, Opening, RowChange, Sender, Standing, Step,
+    Address, Body, Branches, Decision, Effect, Lost, Message, Opening, RowChange, Sender, Standing, Step,
     TransactionId, Work,
 };
 use crate::protocol::PartitionId;
 
-/// How often the branches of a transaction that waits for an operator are asked again: a forced loss of theirs changes what
+/// How often the branches of a transaction that waits for an operator are asked again: a loss of theirs changes what
 /// they have.
 pub const ASK_ANEW: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,7 @@ pub const TELL_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 enum State {
-    /// The row is being written, after a forced loss.
+    /// The row is being written, after a loss.
     Recording,
     /// The branches are told, the next time then.
     Telling(Duration),
@@ -54,7 +54,7 @@ struct Inquiry {
     with_operator: bool,
 }
 
-/// A transaction that waits for an operator: after a forced loss its deciding partition has no decision of it, and no
+/// A transaction that waits for an operator: after a loss its deciding partition has no decision of it, and no
 /// branch knows one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
@@ -64,11 +64,11 @@ pub struct Undecided {
     pub age: Duration,
     /// The partitions whose branches are prepared: they keep their locks, and end as the operator says.
     pub prepared: Vec<PartitionId>,
-    /// The partitions that have had forced losses themselves, and have nothing of the transaction any more.
+    /// The partitions that have had losses themselves, and have nothing of the transaction any more.
     pub lost: Vec<PartitionId>,
 }
 
-/// What is known of a transaction when a branch of it asks, after a forced loss.
+/// What is known of a transaction when a branch of it asks, after a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inquirer {
     /// Nothing else.
@@ -82,8 +82,8 @@ pub(super) enum Inquirer {
 pub(super) struct Decider {
     partition: PartitionId,
     opening: Opening,
-    /// The last opening whose records a forced promotion may have lost.
-    lost: Option<Opening>,
+    /// What the partition may have lost.
+    lost: Lost,
     decisions: BTreeMap<TransactionId, Remembered>,
     inquiries: BTreeMap<TransactionId, Inquiry>,
 }
@@ -91,7 +91,7 @@ pub(super) struct Decider {
 impl Decider {
     pub fn open(
         (partition, opening): (PartitionId, Opening),
-        lost: Option<Opening>,
+        lost: Lost,
         rows: Vec<(TransactionId, Decision, Branches)>,
         now: Duration,
     ) -> Decider {
@@ -105,7 +105,7 @@ impl Decider {
 
     /// Whether this partition may have lost what it knew of a transaction.
     pub fn may_have_lost(&self, branches: &Branches) -> bool {
-        let may_have = self.lost.is_some_and(|lost| branches.deciding_opening() <= lost);
+        let may_have = self.lost.has(branches.deciding_opening(), branches.level);
         may_have && !fault_injection::is_on("lost-decisions-presumed-aborted")
     }
 

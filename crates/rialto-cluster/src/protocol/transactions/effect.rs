@@ -110,7 +110,7 @@ pub enum Effect<W: Work> {
         /// [`Step::Rows`], [`Step::Bound`] or [`Step::Expired`].
         step: Step,
     },
-    /// After a forced loss nothing tells how this transaction ended: an operator decides
+    /// After a loss nothing tells how this transaction ended: an operator decides
     /// ([`super::Participant::operator_decides`]).
     AskOperator {
         /// The transaction.

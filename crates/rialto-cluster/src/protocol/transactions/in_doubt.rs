@@ -5,14 +5,14 @@
 //! A partition says nothing about a branch of a later opening: its primary has been deposed, and does not
 //! know.
 //!
-//! After a forced loss in the deciding partition a branch may hear of two decisions: one that was made before the loss
+//! After a loss in the deciding partition a branch may hear of two decisions: one that was made before the loss
 //! and told to it late, and one that an operator makes afterwards. A prepared branch that has been asked, and has said
 //! that it is prepared, is therefore [`Bound`]: it takes only what the opening that asked, or a later one, decides. It
 //! does not abort for its coordinator either, since the operator may say "commit". What binds it is a row, and durable
 //! before the answer goes; the answer names the opening that it is bound to, and counts for that one alone. Likewise a
 //! branch says that it has ended, and will not vote, only when nothing can bring its vote back.
 //!
-//! A branch that has committed keeps its row until the decision is forgotten, since a forced loss may take the decision.
+//! A branch that has committed keeps its row until the decision is forgotten, since a loss may take the decision.
 //! A deposed primary that has aborted the transaction finds nothing to remember when it hears of the commit, and would
 //! say that all is forgotten. So a committed branch is bound, too: to the opening that has told it to commit.
 
@@ -100,12 +100,12 @@ impl<W: Work> Participant<W> {
         branches.of(self.id).is_some_and(|branch| branch.opening > self.opening)
     }
 
-    /// The transactions that wait for an operator, after a forced loss.
+    /// The transactions that wait for an operator, after a loss.
     pub fn undecided(&self, now: Duration) -> Vec<Undecided> {
         self.decider.undecided(now)
     }
 
-    /// After a forced loss, an operator says how a transaction ends of which no partition knows. False, and without an
+    /// After a loss, an operator says how a transaction ends of which no partition knows. False, and without an
     /// effect, if it does not wait for an operator: it has ended, or a branch may still tell.
     pub fn operator_decides(&mut self, id: TransactionId, decision: Decision) -> bool {
         let waits = self.decider.waits_for_operator(id);
@@ -159,8 +159,8 @@ impl<W: Work> Participant<W> {
         let Some(branch) = self.branches.get_mut(&id) else {
             match self.aborting.get_mut(&id) {
                 Some(aborting) => aborting.confirms = true,
-                // It has ended before, or was lost by force. That it has committed it says only if it knows: the decision may be
-                // one that was lost by force since, and this branch may have ended by a later one.
+                // It has ended before, or was lost. That it has committed it says only if it knows: the decision may be
+                // one that was lost since, and this branch may have ended by a later one.
                 None => {
                     let has_committed = self.committed.contains_key(&id)
                         || fault_injection::is_on("absent-branch-confirms-anything");
@@ -280,7 +280,7 @@ impl<W: Work> Participant<W> {
                 Standing::Ended
             }
             None if self.committed.contains_key(&id) => Standing::Committed,
-            None if self.lost.is_some_and(|lost| of.is_some_and(|of| of <= lost)) => Standing::Lost,
+            None if of.is_some_and(|of| self.lost.has(of, branches.level)) => Standing::Lost,
             None => {
                 self.ended.end(id, Ended::Aborted);
                 Standing::Ended

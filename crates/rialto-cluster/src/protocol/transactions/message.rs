@@ -101,7 +101,7 @@ pub enum Standing {
     Committed,
     /// Neither, and never to be: the branch has made sure.
     Ended,
-    /// The branch's own partition has had a forced loss since.
+    /// The branch's own partition has had a loss since.
     Lost,
 }
 
@@ -209,7 +209,7 @@ pub enum Body<W: Work> {
     Inquire(Branches),
     /// From a deciding partition to a branch in doubt: it has not decided yet.
     NotYet,
-    /// From a deciding partition that has had a forced loss to a branch. One that answers that it is prepared waits for
+    /// From a deciding partition that has had a loss to a branch. One that answers that it is prepared waits for
     /// a decision of the sender's opening, or of a later one, from then on.
     Ask(Branches),
     /// The answer to it.

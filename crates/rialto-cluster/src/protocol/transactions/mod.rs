@@ -33,8 +33,9 @@
 //! - **C10 One decision.** All branches end as the deciding one. It says "commit" only when its own commit is durable at the
 //!   transaction's level, and "abort" only when it cannot commit any more (`in_doubt`). A decision is forgotten when all
 //!   branches have confirmed that theirs is durable (`decider`). A message that comes twice, late, or under another
-//!   opening has no second effect (`ended`). After a forced loss nothing is presumed: the branches are asked, and then an
-//!   operator (`decider`).
+//!   opening has no second effect (`ended`). After a loss nothing is presumed: the branches are asked, and then an
+//!   operator (`decider`). A loss is one of what was durable at the transaction's level: by force at each level, of all
+//!   memories for transactions at level 2 alone ([`Lost`]).
 //! - **C11 At least level 2.** A transaction over several partitions, and what it has read in each, are durable at level 2
 //!   at least before it is decided ([`Level::over_partitions`], `participant`).
 //! - **C12 At most once.** A request that comes again is answered from its row, or waits for the one that runs
@@ -66,13 +67,13 @@
 //!
 //! A promotion, or a start, waits until the log that it has found is durable at every level (else it tells of decisions
 //! that the next failover loses), reads the system's tables ([`SystemRows`]), takes locks, placeholders and room of all
-//! prepared branches again, and then calls [`Participant::open`]. After a forced loss it writes [`RowChange::Lost`]
+//! prepared branches again, and then calls [`Participant::open`]. After a loss it writes [`RowChange::Lost`]
 //! first, and waits for that, too. A crash before that leaves the forced promotion undone: the next opening begins with
 //! it.
 //!
 //! C2: each message between partitions names its sender's opening, and once a partition has heard of an opening of
 //! another one, it refuses messages of earlier ones. It knows that in memory only. What an earlier opening has said
-//! stays true whatever comes later, but for what a forced loss takes back: a decision. So the one thing about openings
+//! stays true whatever comes later, but for what a loss takes back: a decision. So the one thing about openings
 //! of others that outlives an opening is a row: the one that a branch is bound to
 //! ([`RowChange::Bound`]).
 //!
@@ -115,5 +116,5 @@ pub use in_doubt::UNDECIDED_FOR;
 pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Sender, Standing, Verdict};
 pub use participant::{ASK_AFTER, HASTE, Opened, Participant, Ran};
 pub use queue::{Full, SendQueue};
-pub use records::{Access, BranchRef, Branches, RowChange, SystemRows, Work};
+pub use records::{Access, BranchRef, Branches, Lost, RowChange, SystemRows, Work};
 pub use running::{Pace, Running};

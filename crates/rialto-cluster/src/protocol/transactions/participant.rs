@@ -19,8 +19,8 @@ use super::ended::{Admission, Ended, EndedTransactions};
 use super::in_doubt::Aborting;
 use super::{
     Access, Act, Address, Answers, Body, BranchRef, Branches, Decision, Effect, Found, Keeps, Level, Locking,
-    Message, Opening, Outcome, Request, RowChange, Sender, Start, Step, SystemRows, TransactionId, Verdict,
-    Work,
+    Lost, Message, Opening, Outcome, Request, RowChange, Sender, Start, Step, SystemRows, TransactionId,
+    Verdict, Work,
 };
 use crate::protocol::{NodeId, PartitionId};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub struct Opened<W: Work> {
     pub partition: PartitionId,
     /// The opening epoch.
     pub opening: Opening,
-    /// The rows of the system. The opening that follows a forced loss has written [`RowChange::Lost`] to them before.
+    /// The rows of the system. The opening that follows a loss has written [`RowChange::Lost`] to them before.
     /// The driver has taken the prepared branches' locks, placeholders and room again.
     pub rows: SystemRows<W>,
 }
@@ -65,7 +65,7 @@ pub struct Ran<W: Work> {
 pub struct Participant<W: Work> {
     pub(super) id: PartitionId,
     pub(super) opening: Opening,
-    pub(super) lost: Option<Opening>,
+    pub(super) lost: Lost,
     pub(super) branches: BTreeMap<TransactionId, Branch<W>>,
     /// Committed branches whose decision may be remembered.
     pub(super) committed: BTreeMap<TransactionId, Committed>,

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use rialto::fault_injection;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -112,9 +113,9 @@ pub enum RowChange<W: Work> {
     NotPrepared(TransactionId),
     /// From now on only this opening of the deciding partition, or a later one, is heard about the branch: how it ends
     /// if it is prepared, and that its decision is forgotten if it has committed. A prepared branch is bound when an
-    /// opening asks that has had a forced loss; one that commits, if a later opening than its own deciding branch's says so.
+    /// opening asks that has had a loss; one that commits, if a later opening than its own deciding branch's says so.
     Bound(TransactionId, Opening),
-    /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
+    /// A prepared branch has committed. The row says so until the decision is forgotten: after a loss the
     /// deciding partition asks for it.
     Committed(TransactionId, Branches),
     /// The decision of a committed branch is forgotten; its row goes, and that of [`RowChange::Bound`] if there is one.
@@ -133,9 +134,36 @@ pub enum RowChange<W: Work> {
         /// The request's number in it.
         number: u64,
     },
-    /// The partition has had a forced loss, of records of openings up to this one. The driver of the opening that
-    /// follows the loss writes it.
-    Lost(Opening),
+    /// The partition has had a loss. The driver of the opening that follows the loss writes it.
+    Lost(Lost),
+}
+
+/// The last openings whose records a partition may have lost in part, by how durable these were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Those that were in memories alone: at level 2.
+    pub in_memories: Option<Opening>,
+    /// Those that were on disks, too: at level 3. Only force loses them.
+    pub on_disks: Option<Opening>,
+}
+
+impl Lost {
+    /// Whether what an opening has made durable at a level may be lost.
+    pub fn has(&self, opening: Opening, level: Level) -> bool {
+        let last = match level {
+            Level::Disk if !fault_injection::is_on("lost-memories-taken-for-lost-disks") => self.on_disks,
+            Level::Disk | Level::Replicated | Level::Memory => self.in_memories,
+        };
+        last.is_some_and(|last| opening <= last)
+    }
+
+    /// Both losses.
+    fn and(self, other: Lost) -> Lost {
+        Lost {
+            in_memories: self.in_memories.max(other.in_memories),
+            on_disks: self.on_disks.max(other.on_disks),
+        }
+    }
 }
 
 /// The system's rows of a partition, as an opening finds them.
@@ -152,8 +180,8 @@ pub struct SystemRows<W: Work> {
     pub decisions: Vec<(TransactionId, Decision, Branches)>,
     /// The last answer of each session.
     pub answers: Vec<(Request, W::Reply)>,
-    /// The last opening whose records a forced loss may have taken.
-    pub lost: Option<Opening>,
+    /// What the partition may have lost.
+    pub lost: Lost,
 }
 
 impl<W: Work> Default for SystemRows<W> {
@@ -164,7 +192,7 @@ impl<W: Work> Default for SystemRows<W> {
             committed: Vec::new(),
             decisions: Vec::new(),
             answers: Vec::new(),
-            lost: None,
+            lost: Lost::default(),
         }
     }
 }
@@ -198,7 +226,7 @@ impl<W: Work> SystemRows<W> {
             RowChange::Expired { session, number } => {
                 self.answers.retain(|(of, _)| (of.session, of.number) != (*session, *number));
             }
-            RowChange::Lost(opening) => self.lost = self.lost.max(Some(*opening)),
+            RowChange::Lost(lost) => self.lost = self.lost.and(*lost),
         }
     }
 }

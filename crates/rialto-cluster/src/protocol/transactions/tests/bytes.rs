@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::model::{Answer, Bank, Op, Seen};
 use crate::protocol::transactions::{
-    Access, Act, Address, Body, BranchRef, Branches, Decision, Level, Message, Opening, Outcome, Request,
-    RowChange, Sender, Standing, Start, SystemRows, TransactionId, Verdict,
+    Access, Act, Address, Body, BranchRef, Branches, Decision, Level, Lost, Message, Opening, Outcome,
+    Request, RowChange, Sender, Standing, Start, SystemRows, TransactionId, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -86,7 +86,7 @@ fn rows() -> Vec<RowChange<Bank>> {
         RowChange::Forgotten(ID),
         RowChange::Answer(REQUEST, answer()),
         RowChange::Expired { session: 9, number: 1 << 40 },
-        RowChange::Lost(Opening(1 << 33)),
+        RowChange::Lost(Lost { in_memories: Some(Opening(1 << 33)), on_disks: None }),
     ]
 }
 

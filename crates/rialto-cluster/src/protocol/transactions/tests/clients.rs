@@ -7,8 +7,8 @@ use super::model::{Answer, Bank};
 use super::requests::Spec;
 use super::world::{Event, Time, World};
 use crate::protocol::transactions::{
-    Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Message, Opening, Outcome,
-    Pace, Place, Plan, Request, Running, Sender, Start, TransactionId, Tries,
+    Access, Action, Address, Body, BranchRef, Coordinator, CoordinatorEffect, Level, Message, Opening,
+    Outcome, Pace, Place, Plan, Request, Running, Sender, Start, TransactionId, Tries,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -27,6 +27,11 @@ pub struct Attempt {
 impl Attempt {
     pub fn writes_in(&self, of: usize) -> bool {
         self.spec.writes_in(of)
+    }
+
+    /// Whether it is durable on disks when its client is told.
+    pub fn is_on_disks(&self) -> bool {
+        self.spec.level == Level::Disk
     }
 
     /// Whether it fails for a reason of its own, or its client rolls it back.

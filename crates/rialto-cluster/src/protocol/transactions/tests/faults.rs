@@ -2,7 +2,7 @@
 
 use super::network::REQUESTS_MAX;
 use super::world::{Deposed, Event, Faults, World};
-use crate::protocol::transactions::{Address, Opened, Opening, Participant, SendQueue, Sender};
+use crate::protocol::transactions::{Address, Lost, Opened, Opening, Participant, SendQueue, Sender};
 use crate::protocol::{NodeId, PartitionId};
 
 impl World {
@@ -14,25 +14,9 @@ impl World {
         let of = self.random.below(count) as usize;
         let other = self.random.below(count) as usize;
         match self.random.below(12) {
+            0 if self.faults == Faults::LostPower => self.lose_power(),
             0..=3 => self.fail_over(of, 8),
-            4 => {
-                let node = &mut self.nodes[of];
-                if node.is_up {
-                    node.crash();
-                    for partition in 0..self.partitions.len() {
-                        let link = &mut self.links[of][partition];
-                        let generation = link.at_node.max(link.at_partition) + 1;
-                        link.at_node = generation;
-                        self.soon(80_000, Event::PartitionLearns { node: of, partition, generation });
-                        let to = Address::Partition(PartitionId(partition as u32));
-                        let from = Sender::Coordinator(NodeId(of as u32));
-                        if let Some((queue, _)) = self.queues.get_mut(&(from, to)) {
-                            queue.clear();
-                        }
-                    }
-                    self.soon(50_000, Event::NodeStarts(of));
-                }
-            }
+            4 => self.crash(of),
             5 | 6 => self.nodes[of].paused_until = self.now + self.random.below(300_000),
             7 => self.break_link(of, other),
             8 | 9 => {
@@ -53,6 +37,50 @@ impl World {
             }
         }
         self.soon(40_000, Event::Fault);
+    }
+
+    /// A node's process ends.
+    fn crash(&mut self, of: usize) {
+        let node = &mut self.nodes[of];
+        if !node.is_up {
+            return;
+        }
+        node.crash();
+        for partition in 0..self.partitions.len() {
+            let link = &mut self.links[of][partition];
+            let generation = link.at_node.max(link.at_partition) + 1;
+            link.at_node = generation;
+            self.soon(80_000, Event::PartitionLearns { node: of, partition, generation });
+            let to = Address::Partition(PartitionId(partition as u32));
+            let from = Sender::Coordinator(NodeId(of as u32));
+            if let Some((queue, _)) = self.queues.get_mut(&(from, to)) {
+                queue.clear();
+            }
+        }
+        self.soon(50_000, Event::NodeStarts(of));
+    }
+
+    /// All machines start again: each partition has what was on its primary's disk, and no deposed primary goes on.
+    fn lose_power(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.crash(node));
+        for of in 0..self.partitions.len() {
+            let partition = &mut self.partitions[of];
+            partition.deposed.clear();
+            // One that opens just now is on its disk as far as it has come.
+            let is_opening = partition.primary.take().is_none();
+            // The disk may have more than is known.
+            let unsure = partition.model.not_on_disk() as u64;
+            let lost = self.random.below(unsure + 1) as usize;
+            let partition = &mut self.partitions[of];
+            partition.model.fail_over(lost);
+            partition.model.has_lost(Lost { in_memories: Some(partition.opening), on_disks: None });
+            self.queues.retain(
+                |(sender, _), _| !matches!(sender, Sender::Partition(from, _) if from.0 as usize == of),
+            );
+            if !is_opening {
+                self.soon(40_000, Event::Reopen(of));
+            }
+        }
     }
 
     /// A partition's primary fails. One in so many such failures loses what was durable, where a simulation has losses.
@@ -88,7 +116,8 @@ impl World {
         let partition = &mut self.partitions[of];
         partition.model.fail_over(lost);
         if is_forced {
-            partition.model.has_lost(partition.opening);
+            let last = Some(partition.opening);
+            partition.model.has_lost(Lost { in_memories: last, on_disks: last });
             self.losses_left -= 1;
         }
         self.soon(40_000, Event::Reopen(of));
@@ -104,13 +133,18 @@ impl World {
         let (id, opening) = (PartitionId(of as u32), partition.opening);
         let mut rows = partition.model.rows.clone();
         if self.forgets_losses {
-            rows.lost = rows.lost.filter(|lost| lost.0 + 1 == opening.0);
+            let is_of_the_last = |lost: &Opening| lost.0 + 1 == opening.0;
+            let Lost { in_memories, on_disks } = rows.lost;
+            rows.lost = Lost {
+                in_memories: in_memories.filter(is_of_the_last),
+                on_disks: on_disks.filter(is_of_the_last),
+            };
         }
         partition.primary = Some(Participant::open(Opened { partition: id, opening, rows }, now));
         let within = match self.faults {
             Faults::ForcedLosses => 150_000,
-            Faults::WithinGuarantees if partition.deposed.is_empty() => 30_000,
-            Faults::WithinGuarantees => 100_000,
+            _ if partition.deposed.is_empty() => 30_000,
+            Faults::WithinGuarantees | Faults::LostPower => 100_000,
         };
         for node in 0..self.nodes.len() {
             let link = &mut self.links[node][of];

@@ -71,7 +71,10 @@ fn check(world: &World, faults: Faults) {
         |id, of: usize| (0..KEYS).any(|key| world.partitions[of].model.value(key).writers.contains(id));
     let mut effects = BTreeMap::<_, Vec<_>>::new();
     for (id, attempt) in &world.cluster.attempts {
-        let has_lost = |of: &usize| world.partitions[*of].model.rows.lost.is_some();
+        let has_lost = |of: &usize| {
+            let lost = world.partitions[*of].model.rows.lost;
+            lost.on_disks.is_some() || lost.in_memories.is_some() && !attempt.is_on_disks()
+        };
         let writes = (0..world.partitions.len()).filter(|of| attempt.writes_in(*of) && !has_lost(of));
         let (has, lacks): (Vec<_>, Vec<_>) = writes.partition(|of| has_written(id, *of));
         assert!(has.is_empty() || lacks.is_empty(), "{id} is in partitions {has:?} and not in {lacks:?}");
@@ -81,7 +84,19 @@ fn check(world: &World, faults: Faults) {
             effects.entry(attempt.request).or_default().push(*id);
         }
     }
-    if faults == Faults::ForcedLosses {
+    if faults == Faults::LostPower {
+        for (id, attempt) in &world.cluster.attempts {
+            let is_answered =
+                world.cluster.answered.get(&attempt.request).is_some_and(|(_, answer)| !answer.has_failed);
+            let is_kept = attempt.is_on_disks() && attempt.spec.writes() && attempt.spec.is_kept();
+            let has_effects = effects.contains_key(&attempt.request);
+            assert!(
+                !(is_answered && is_kept) || has_effects,
+                "{id}: answered at level 3, and has no effects"
+            );
+        }
+    }
+    if faults != Faults::WithinGuarantees {
         return;
     }
     for (request, ids) in &effects {
@@ -148,6 +163,12 @@ fn transactions_of_statements_are_atomic_durable_and_in_order() {
 #[test]
 fn after_a_forced_loss_what_is_left_is_atomic() {
     for_a_while(Random::test_time_from_environment(), |seed| simulate(seed, Faults::ForcedLosses));
+}
+
+/// What was on disks is whole, and needs no operator.
+#[test]
+fn after_a_loss_of_all_power_what_was_on_disks_is_there() {
+    for_a_while(Random::test_time_from_environment(), |seed| simulate(seed, Faults::LostPower));
 }
 
 /// Whether some seed finds that something is wrong if a rule of the driver is left out.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::transactions::{
-    Access, Keeps, Level, Locking, Opening, Ran, RowChange, Start, Step, SystemRows, TransactionId, Work,
+    Access, Keeps, Level, Locking, Lost, Ran, RowChange, Start, Step, SystemRows, TransactionId, Work,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -239,10 +239,10 @@ impl Model {
         self.wait_for(id, step, level);
     }
 
-    /// The opening that follows a forced loss says so in a row.
-    pub fn has_lost(&mut self, opening: Opening) {
+    /// The opening that follows a loss says so in a row.
+    pub fn has_lost(&mut self, lost: Lost) {
         let none = TransactionId { node: NodeId(0), start: Start(0), number: 0 };
-        self.append(none, Effects::None, vec![RowChange::Lost(opening)]);
+        self.append(none, Effects::None, vec![RowChange::Lost(lost)]);
     }
 
     /// Ends waits for locks that have taken too long.
@@ -278,6 +278,11 @@ impl Model {
         };
         let at = self.log.iter().position(|record| record.rows.iter().any(is_remembered));
         at.map_or(0, |at| self.log.len() - at)
+    }
+
+    /// How many records the disk is not known to have.
+    pub fn not_on_disk(&self) -> usize {
+        self.log.len() - self.on_disk
     }
 
     /// How many records no standby is known to have.

@@ -6,9 +6,9 @@ use super::model::{Answer, Bank, Op};
 use crate::protocol::transactions::participant::EXPIRED_MAX;
 use crate::protocol::transactions::{
     ASK_AFTER, ASK_ANEW, Access, Act, Action, Address, Body, BranchRef, Branches, CLOCK_MARGIN, Coordinator,
-    CoordinatorEffect, Decision, Effect, HASTE, LIFETIME, Level, Message, Opened, Opening, Outcome, Pace,
-    Participant, Place, Plan, Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step, SystemRows,
-    TransactionId, Tries, UNDECIDED_FOR, Undecided, Verdict,
+    CoordinatorEffect, Decision, Effect, HASTE, LIFETIME, Level, Lost, Message, Opened, Opening, Outcome,
+    Pace, Participant, Place, Plan, Ran, Request, RowChange, SendQueue, Sender, Standing, Start, Step,
+    SystemRows, TransactionId, Tries, UNDECIDED_FOR, Undecided, Verdict,
 };
 use crate::protocol::{NodeId, PartitionId};
 
@@ -83,6 +83,12 @@ fn deciding(opening: u64) -> Sender {
 
 const COORDINATOR: Sender = Sender::Coordinator(NodeId(0));
 
+/// The row of a forced loss, of openings up to this one.
+fn lost(opening: u64) -> RowChange<Bank> {
+    let last = Some(Opening(opening));
+    RowChange::Lost(Lost { in_memories: last, on_disks: last })
+}
+
 #[test]
 fn a_partition_hears_no_opening_of_another_one_before_the_last() {
     let mut of = Of::open(OTHER, 3, &[RowChange::Prepared(ID, branches())]);
@@ -141,7 +147,7 @@ fn a_committed_branch_hears_that_its_decision_is_forgotten_from_the_opening_that
 #[test]
 fn an_answer_to_an_earlier_opening_is_none_to_the_one_that_asks_now() {
     let other = Sender::Partition(OTHER, Opening(3));
-    let mut of = Of::open(DECIDING, 6, &[RowChange::Lost(Opening(5))]);
+    let mut of = Of::open(DECIDING, 6, &[lost(5)]);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
     // Opening 5 may have told it a decision since, and lost that.
     assert_eq!(of.hears(other, Body::Standing(Standing::Prepared(Opening(5)), branches()), 0), [""; 0]);
@@ -150,16 +156,16 @@ fn an_answer_to_an_earlier_opening_is_none_to_the_one_that_asks_now() {
             .starts_with("AskOperator")
     );
     // That it has ended, or has committed, is so whichever opening has asked.
-    let mut of = Of::open(DECIDING, 6, &[RowChange::Lost(Opening(5))]);
+    let mut of = Of::open(DECIDING, 6, &[lost(5)]);
     of.hears(other, Body::Inquire(branches()), 0);
     assert_eq!(of.hears(other, Body::Standing(Standing::Ended, branches()), 0), ["decision Abort, Rows"]);
 }
 
 #[test]
 fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
-    let lost = [RowChange::Lost(Opening(3))];
+    let rows = [lost(3)];
     let other = Sender::Partition(OTHER, Opening(3));
-    let mut of = Of::open(DECIDING, 4, &lost);
+    let mut of = Of::open(DECIDING, 4, &rows);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
     // The coordinator has never asked for a decision. The branches are heard all the same, but no operator.
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
@@ -168,26 +174,25 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), [""; 0]);
     assert_eq!(of.step(Step::Rows), ["decided Abort"]);
     // A later opening tells the same, until the branch has confirmed.
-    let mut of =
-        Of::open(DECIDING, 5, &[lost[0].clone(), RowChange::Decision(ID, Decision::Abort, branches())]);
+    let mut of = Of::open(DECIDING, 5, &[lost(3), RowChange::Decision(ID, Decision::Abort, branches())]);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["decided Abort"]);
     assert_eq!(
         of.hears(other, Body::Confirmed(Decision::Abort, branches()), 0),
         [format!("{:?}", [RowChange::<Bank>::Forgotten(ID)])]
     );
     // Without a question before: the same.
-    let mut of = Of::open(DECIDING, 4, &lost);
+    let mut of = Of::open(DECIDING, 4, &rows);
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
     let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
     assert_eq!(of.hears(other, standing, 0), ["decision Abort, Rows"]);
     // An operator may have said "commit" before a second loss: then a branch tells.
-    let mut of = Of::open(DECIDING, 5, &[RowChange::Lost(Opening(4))]);
+    let mut of = Of::open(DECIDING, 5, &[lost(4)]);
     assert_eq!(of.hears(COORDINATOR, Body::Abort, 0), [""; 0]);
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
     let committed = Body::Standing(Standing::Committed, branches());
     assert_eq!(of.hears(other, committed, 0), ["decision Commit, Rows"]);
-    let mut of = Of::open(DECIDING, 4, &lost);
+    let mut of = Of::open(DECIDING, 4, &rows);
     of.hears(other, Body::Inquire(branches()), 0);
     let standing = Body::Standing(Standing::Prepared(Opening(4)), branches());
     // While a branch may still tell, an operator has no say.
@@ -215,7 +220,7 @@ fn an_inquiry_for_which_no_branch_waits_any_more_needs_no_operator() {
     const THIRD: PartitionId = PartitionId(2);
     let all = [DECIDING, OTHER, THIRD].map(|of| branch(of, 3, Access::Writes));
     let branches = || Branches { deciding: DECIDING, all: all.into(), level: Level::Replicated };
-    let mut of = Of::open(DECIDING, 4, &[RowChange::Lost(Opening(3))]);
+    let mut of = Of::open(DECIDING, 4, &[lost(3)]);
     let [other, third] = [OTHER, THIRD].map(|of| Sender::Partition(of, Opening(3)));
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask", "ask"]);
     of.hears(other, Body::Standing(Standing::Prepared(Opening(4)), branches()), 0);
@@ -225,6 +230,26 @@ fn an_inquiry_for_which_no_branch_waits_any_more_needs_no_operator() {
     let ended = of.hears(other, Body::Standing(Standing::Lost, branches()), 0);
     assert_eq!(ended, ["decision Abort, Rows"]);
     assert!(of.0.undecided(Duration::ZERO).is_empty());
+}
+
+/// What was on disks is there after a loss of memories: a decision that is not on record was never told.
+#[test]
+fn a_loss_of_memories_leaves_no_question_about_what_was_on_disks() {
+    let rows = [RowChange::Lost(Lost { in_memories: Some(Opening(3)), on_disks: Some(Opening(1)) })];
+    let other = Sender::Partition(OTHER, Opening(3));
+    let on_disks = || Branches { level: Level::Disk, ..branches() };
+    let mut of = Of::open(DECIDING, 4, &rows);
+    assert_eq!(of.hears(other, Body::Inquire(on_disks()), 0), ["decided Abort"]);
+    let mut of = Of::open(DECIDING, 4, &rows);
+    assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask"]);
+    // A branch that is not there has never voted, or has ended.
+    let mut of = Of::open(OTHER, 4, &rows);
+    assert_eq!(of.hears(deciding(4), Body::Ask(on_disks()), 0), ["standing Ended"]);
+    let mut of = Of::open(OTHER, 4, &rows);
+    assert_eq!(of.hears(deciding(4), Body::Ask(branches()), 0), ["standing Lost"]);
+    // A later loss of disks is one of memories, too; neither takes the other back.
+    let mut of = Of::open(DECIDING, 5, &[lost(4), rows[0].clone()]);
+    assert_eq!(of.hears(other, Body::Inquire(on_disks()), 0), ["ask"]);
 }
 
 /// A decision may be forgotten while its client has not heard of it.
@@ -253,7 +278,7 @@ fn after_a_loss_no_client_is_told_of_a_commit_that_others_decided() {
     let verdict = Verdict::Commit(Answer::default());
     let decide = Body::Decide { branches: branches(), request: None, verdict };
     let decision = RowChange::Decision(ID, Decision::Commit, branches());
-    let mut of = Of::open(DECIDING, 4, &[RowChange::Lost(Opening(3)), decision.clone()]);
+    let mut of = Of::open(DECIDING, 4, &[lost(3), decision.clone()]);
     let unknown = [format!("{:?}", Body::Outcome::<Bank>(Outcome::Unknown))];
     assert_eq!(of.hears(COORDINATOR, decide.clone(), 0), unknown);
     // Without a loss it is its own.

@@ -32,6 +32,8 @@ pub enum Faults {
     WithinGuarantees,
     /// Some promotions are forced, and lose what was.
     ForcedLosses,
+    /// All power is lost now and then: all memories are, and no disk.
+    LostPower,
 }
 
 /// A time, in microseconds.
@@ -152,7 +154,7 @@ impl World {
     pub fn new(seed: u64, faults: Faults) -> World {
         let mut random = Random::new(seed);
         let partitions = match faults {
-            Faults::WithinGuarantees => 2 + random.below(3) as usize,
+            Faults::WithinGuarantees | Faults::LostPower => 2 + random.below(3) as usize,
             // A branch that ends otherwise than another one: the deciding partition is a third.
             Faults::ForcedLosses => 3 + random.below(2) as usize,
         };
@@ -384,6 +386,9 @@ impl World {
             let is_first = self.begun.insert((*transaction, id, opening), ()).is_none();
             assert!(is_first, "{transaction} is opened again in {id}");
         }
+        if let Effect::AskOperator { transaction } = &effect {
+            assert!(!self.is_kept(*transaction), "{transaction} waits for an operator, and no disk was lost");
+        }
         let (primary, model) = self.at(of, opening).expect("it works");
         match effect {
             Effect::Send(message) => self.send(message),
@@ -415,6 +420,11 @@ impl World {
                 self.operator_asked += 1;
             }
         }
+    }
+
+    /// Whether no failure of this simulation takes what the transaction has made durable.
+    fn is_kept(&self, id: TransactionId) -> bool {
+        self.faults == Faults::LostPower && self.cluster.attempts[&id].is_on_disks()
     }
 
     /// A branch that is not the deciding one commits only after the deciding one's commit is durable.
