@@ -89,7 +89,8 @@
 //! `rialto inspect`, a running database, and a recovery in progress (`progress.rs`) can predict the time of a recovery.
 //!
 //! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes only to
-//! memory, and pages to free addresses of the page file), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
+//! memory, and pages to free addresses of the page file), **I9** (nothing is interpreted before its checksum has been
+//! verified; errors name file and offset).
 
 pub(crate) mod calls;
 mod catalog;
