@@ -61,7 +61,7 @@ pub(crate) fn run_caught(run: impl FnOnce()) {
     drop(catch(run));
 }
 
-/// Receives lines about the progress of a long recovery.
+/// Receives lines about the progress of long work: a recovery, or a definition that goes through the rows of a table.
 pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Gives a line to `tell` amid a checkpoint of this database.

@@ -1,5 +1,6 @@
-//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is
-//! durable. Every transaction is serializable, range scans and secondary indexes included.
+//! Rialto is a transaction processing engine. Tables live in memory or, if they are larger, in pages on disk. A commit
+//! is acknowledged when its log record is durable. Every transaction is serializable, range scans and secondary indexes
+//! included.
 //!
 //! ```
 //! use rialto::{Database, Error, Record, Records};

@@ -62,7 +62,7 @@ pub struct Metrics {
     /// The pages of disk-resident tables; zeros if there are none.
     pub pages: PageStats,
     /// How transactions on disk-resident tables were executed ([`Options::two_stage`](crate::Options::two_stage)), by procedure:
-    /// those that have touched pages. Calls that threads of executors run are not counted.
+    /// those that have touched pages, or begun with a fetch stage.
     pub two_stage: Vec<TwoStageAccount>,
     /// The bound on `memory_used`, in bytes.
     pub memory_limit: u64,

@@ -43,8 +43,7 @@ pub struct Options {
     /// The bytes of a page of disk-resident tables: 4,096, 8,192, 16,384, 32,768 or 65,536; 4,096 by default. It holds for a
     /// database that has never had such tables; the pages of others keep their size.
     pub page_bytes: usize,
-    /// When transactions read pages of disk-resident tables that are not in memory; HTSTE by default. Calls that
-    /// [threads of executors](crate::Executors::threads) run read them when they come to them, whatever this is.
+    /// When transactions read pages of disk-resident tables that are not in memory; HTSTE by default.
     pub two_stage: TwoStage,
     /// How much a lock on a row of a disk-resident table locks: the row, by default.
     pub lock_grain: LockGrain,

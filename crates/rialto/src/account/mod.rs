@@ -10,6 +10,7 @@
 //! - [`wait_guard`]: what a thread does before it waits for another transaction, for the log or for a checkpoint;
 //!   `latches`: checks that the thread holds no latch then;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
+//! - `disk_waits`: which part of the waits for locks is a wait for another transaction's disk I/O;
 //! - [`histogram`]: the distribution of the times;
 //! - [`processor`]: the processor time of the servers;
 //! - [`procedure`]: the names under which accounts are kept, and the accounts as callers see them.

@@ -8,6 +8,9 @@
 //! rialto_residence table_id*, residence                                           (of tables that are not in memory)
 //! ```
 //!
+//! `rialto_prepared` is no part of the catalog: it is made when it is needed, and these tables describe it as they do a
+//! user's (`txn/prepared`).
+//!
 //! A nullable column has a null bit in the table's rows. As a column of the primary key it still takes no NULL. So ADD
 //! PRIMARY KEY changes no row.
 //!

@@ -1,8 +1,9 @@
 //! Checkpoints: how the memory-resident tables are brought to disk (System M, sections 2.3, 2.5 and 3.1).
 //!
-//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments
-//! and writes those that have changed since they were last written to the copy that is not in force; a write of the
-//! home block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
+//! Two (or three) complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the
+//! segments and writes those that have changed since they were last written to the copy that is not in force; a write
+//! of the home block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo
+//! start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
 //! - `image_run`: images of adjacent segments, written together;
@@ -17,13 +18,13 @@
 //!
 //! Kept here:
 //!
-//! - **I5** A checkpoint writes only to the copy that is not in force. Before it does, it retires the older home block,
-//!   which names that copy, durably; then it frees the log and the load files that only this block needed. It takes
-//!   effect by one write of a home block. Before that write the copy is synced, and the log is on disk up to the
-//!   *clearance*, a place that was read after the sweep had ended: the copy holds nothing after it. Redo starts at or
-//!   before the oldest commit in progress when the sweep began. (The newest place is read first, then the commits in
-//!   progress, so none is missed.) At a transaction-consistent cut no commit is in progress, and the redo start is the
-//!   cut.
+//! - **I5** A checkpoint writes only to a copy that is not in force. Before it does, with two copies, it retires the
+//!   older home block, which names that copy, durably; then it frees the log and the load files that only this block
+//!   needed. (With three copies no block names the copy: `home`.) It takes effect by one write of a home block. Before
+//!   that write the copy is synced, and the log is on disk up to the *clearance*, a place that was read after the sweep
+//!   had ended: the copy holds nothing after it. Redo starts at or before the oldest commit in progress when the sweep
+//!   began. (The newest place is read first, then the commits in progress, so none is missed.) At a
+//!   transaction-consistent cut no commit is in progress, and the redo start is the cut.
 //! - The catalog in a copy is exactly that of the redo start, and the copy has segments of its tables and of no others.
 //! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest
 //!   of all images in its copy.

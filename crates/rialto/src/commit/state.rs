@@ -6,8 +6,8 @@
 //!                  may fail            cannot fail (I10)
 //! ```
 //!
-//! A prepared transaction (`txn/prepared`) is between the first two: it has reserved room in the log and keeps its locks,
-//! has passed no barrier, and gets its place with its decision.
+//! A prepared transaction (`txn/prepared`) is between the open transaction and `Reserved`: it has reserved room in the
+//! log, keeps its locks, has passed no barrier, and gets its place with its decision.
 
 use crate::error::Error;
 use crate::ids::Lsn;

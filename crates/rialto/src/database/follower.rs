@@ -162,8 +162,8 @@ impl Follower {
 
     /// The database, for transactions that read. Those that write get [`Error::Following`]; so do backups.
     ///
-    /// A transaction sees the tables as they are after some transaction of the primary, and none later while it holds its
-    /// locks: what it has read is redone once it has ended.
+    /// A transaction sees the tables as they are after some transaction of the primary. A change of what it has read
+    /// and locked is redone only once it has ended.
     pub fn database(&self) -> &Database {
         &self.database
     }
@@ -296,9 +296,9 @@ impl Follower {
         })
     }
 
-    /// How many steps its redo has done, and its [end of following](Follower::lead): records of the log, rows, locks. For a
-    /// caller that has to know whether these get on: a single transaction may be long. What is tried again is not counted
-    /// again.
+    /// How many steps its redo has done, and its [end of following](Follower::lead): records of the log, rows, locks.
+    /// For a caller that has to know whether these make progress: a single transaction may be long. What is tried again
+    /// is not counted again.
     pub fn steps(&self) -> u64 {
         self.database.core().redo_steps.count()
     }
@@ -351,15 +351,15 @@ impl Follower {
         }
     }
 
-    /// Ends to follow, and takes transactions: redoes everything that was received, whatever the bound, and begins its own
-    /// part of the log. The primary, if it still runs, must not take transactions from then on: nothing here can see to
-    /// that.
+    /// Ends the following: redoes everything that was received, whatever the bound, begins its own part of the log, and
+    /// takes transactions. The primary, if it still runs, must not take transactions from then on: nothing here can see
+    /// to that.
     ///
     /// # Blocking
-    /// The call waits for the redo as long as that gets on, and then for at most `patience`: transactions that read may hold
-    /// locks that it needs. Then it takes prepared transactions again, and may wait for each of their locks for as long. Meanwhile calls of
-    /// [`Follower::append`] wait. Once it leads, it may wait for room in the log for their decisions, for up to
-    /// [`Options::log_wait_max`].
+    /// The call waits for the redo as long as that makes progress, and then for at most `patience`: transactions that
+    /// read may hold locks that it needs. Then it takes prepared transactions again, and may wait for each of their
+    /// locks for as long. Meanwhile calls of [`Follower::append`] wait. Once it leads, it may wait for room in the log
+    /// for their decisions, for up to [`Options::log_wait_max`].
     ///
     /// # Errors
     /// What was in the way of the redo, or of taking prepared transactions again ([`Error::LockTimeout`]), or has ended the

@@ -5,11 +5,11 @@
 //! decides nothing: only the lock does. So a mark that is missing, old, or cut has no other effect than that the holder
 //! is not named.
 //!
-//! Invariant: a process is named only if it is alive and is the one that wrote the mark. Numbers of processes come
-//! again, therefore the mark has the time at which the process began, in the kernel's ticks since the boot. Each
-//! container has a namespace of numbers of its own, in which the same number is another process, and two containers
-//! can begin in the same tick; so the mark has the namespace, and a process of another one is not named. A process that
-//! died leaves its mark; until the next holder has written its own, nothing is named.
+//! Invariant: a process is named only if it is alive and is the one that wrote the mark. The system uses numbers of
+//! processes again, therefore the mark has the time at which the process began, in the kernel's ticks since the boot.
+//! Each container has a namespace of numbers of its own, in which the same number is another process, and two
+//! containers can begin in the same tick; so the mark has the namespace, and a process of another one is not named. A
+//! process that died leaves its mark; until the next holder has written its own, nothing is named.
 
 use std::fmt;
 use std::fs;

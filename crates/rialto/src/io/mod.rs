@@ -7,13 +7,13 @@
 //! | disk | its bytes are | for | survives |
 //! |---|---|---|---|
 //! | [`FileDisk`] | in a directory of a file system | production | the process and the machine |
-//! | [`MemoryDisk`] | in memory | tests, throw-away databases | the database, as long as a reference to the disk is kept |
+//! | [`MemoryDisk`] | in memory | tests, throw-away databases | the end of the database, as long as a reference to the disk is kept |
 //! | [`SimulatedDisk`] | another disk's, at the speed of a device model | the paper's devices, on any machine | what the other disk does |
 //! | [`FaultyDisk`] | in memory, some of them lost in each crash | crash and error tests | what its fault model says |
 //!
 //! Kept here: no sync is tried again (I4); an error names its file, offset and operation; the simulations take all
 //! their choices from one seed ([`Random`]). One conformance suite runs on every disk (`conformance.rs`). Unsafe code
-//! lies in `buffer.rs` and `map.rs` alone.
+//! lies in `buffer.rs`, `map.rs` and `ring.rs` alone.
 
 mod buffer;
 mod clock;

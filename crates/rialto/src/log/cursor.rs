@@ -1,4 +1,4 @@
-//! [`LogCursor`]: reads the log while it is written, for a standby.
+//! [`LogCursor`]: reads the log while it is written, for a follower.
 //!
 //! It gives the blocks of the log as they are, in order, each once it is in the ring: before it is on the disk. A cursor reads the ring
 //! while its position is still there, and the files otherwise. No commit waits for it: the ring overwrites what a cursor has not read,

@@ -156,7 +156,7 @@ impl Listeners {
         drop(waiting);
     }
 
-    /// Takes off the listeners whose places `have_passed`. Foreign ones go to their thread; the caller runs the
+    /// Takes off the listeners whose places pass `has_passed`. Foreign ones go to their thread; the caller runs the
     /// engine's own ones, or hands them over.
     pub(super) fn take(
         &self,

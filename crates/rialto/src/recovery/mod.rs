@@ -1,4 +1,4 @@
-//! Recovery: from the files of a directory to the tables in memory (System M, sections 2.5 and 3).
+//! Recovery: from the files of a directory to the tables (System M, sections 2.5 and 3). Disk-resident tables: `pages`.
 //!
 //! ```text
 //! home block ─▶ LOAD the copy in force ─▶ SYSTEM TABLES ─▶ their tables ─▶ REDO the log ─▶ SECONDARY INDEXES
@@ -89,7 +89,8 @@
 //! `rialto inspect`, a running database, and a recovery in progress (`progress.rs`) can predict the time of a recovery.
 //!
 //! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes only to
-//! memory), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
+//! memory, and pages to free addresses of the page file), **I9** (nothing is interpreted before its checksum has been
+//! verified; errors name file and offset).
 
 pub(crate) mod calls;
 mod catalog;

@@ -4,9 +4,9 @@
 //!
 //! - **The fetch stage changes nothing that others see.** What the body writes goes into the write set, as whole rows. The stage
 //!   makes no placeholder in an index, reserves no space and marks no entry; it ends with an abort.
-//! - **It waits for no lock and holds none but intentions to read** (I6). These keep the definitions of the tables that it reads.
-//!   They conflict with a lock on a whole table for a definition, or for changes, alone. Any other lock request is refused, and so
-//!   ends the stage: the next stage makes it.
+//! - **It waits for no lock and holds none but intentions to read** (I6). These keep the definitions of the tables that
+//!   it reads as they are. They conflict only with a lock on a whole table, for a definition or for changes. Any other
+//!   lock request is refused, and so ends the stage: the next stage makes it.
 //! - What it reads is committed (I1), and never torn. Two reads may be of two moments. So the body may meet what no transaction
 //!   ever sees; its result, its errors and its panics are dropped, and it has a budget.
 //! - It sees its own writes by key, and in scans those of rows that were there before.

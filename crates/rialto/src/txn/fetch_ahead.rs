@@ -1,9 +1,9 @@
 //! Two-stage execution of the statements of a transaction whose body the kernel does not run: that of a handle.
 //!
-//! The transaction may hold locks of earlier statements, and have written. The fetch stage of a statement reads its pages without
-//! further locks, and is taken back to where the transaction was. I/O of a fetch stage under locks of earlier statements is
-//! unavoidable: between two statements the caller decides. A statement does not convert: at its first missing page it could not give up
-//! the locks of those before it.
+//! The transaction may hold locks of earlier statements, and have written. The fetch stage of a statement reads its
+//! pages without further locks, and is taken back to where the transaction was. I/O of a fetch stage under locks of
+//! earlier statements is unavoidable: between two statements the caller decides. A statement does not begin in one
+//! stage and convert to two: at its first missing page it could not give up the locks of those before it.
 
 use super::context::Context;
 use super::transaction::Transaction;

@@ -32,7 +32,7 @@ pub enum KeyBound {
     Unbounded,
     /// The range has the keys that begin with these values.
     Included(Vec<Value>),
-    /// The range ends before the keys that begin with these values.
+    /// The range has none of the keys that begin with these values: it ends before them, or begins behind them.
     Excluded(Vec<Value>),
 }
 

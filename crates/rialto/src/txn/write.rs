@@ -143,8 +143,8 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`]; the errors of values that their columns do not take, and of rows and keys that are too
-    /// long; [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; the errors of a lock request. After all but the
-    /// errors of locks the transaction can go on.
+    /// long; [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; the errors of a lock request. [`Error`] says after
+    /// which of them the transaction can go on.
     pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
         self.insert_with(table, |schema, row| encode(schema, values, row))
     }

@@ -1,7 +1,7 @@
 //! The memory-resident store (System M, section 2.6): records in fixed-size segments, ordered indexes over them.
 //!
-//! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
-//!   header inside, which `words` reads and changes.
+//! - [`segments`]: the arena of segments, each with its latch, a dirty bit for each copy and a paint bit; records with
+//!   a 16-byte header inside, which `words` reads and changes.
 //! - [`snapshots`]: copies of segments as they were at a *cut*, the moment whose state a copy-on-update sweep or a
 //!   backup copies.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.

@@ -109,8 +109,9 @@ pub struct PageStats {
     pub file_bytes: u64,
     /// Bytes of it that are in use: by the pages as they are now, and as the last checkpoints have published them.
     pub used_bytes: u64,
-    /// Bytes of it that only the last checkpoint needs: the pages have been written again since its cut. A checkpoint begins when
-    /// these are many: more than an eighth to a quarter of the pages, the more the last checkpoint has written, and more than 4 MiB.
+    /// Bytes of it that only the last checkpoint needs: the pages have been written again since its cut. A checkpoint
+    /// begins when these are more than 4 MiB, and more than an eighth to a quarter of the pages, by how many the last
+    /// checkpoint has written.
     pub superseded_bytes: u64,
     /// Pages in memory that have changed since they were written, or were never written. A checkpoint writes these, and 8 bytes for each page.
     pub changed: u64,

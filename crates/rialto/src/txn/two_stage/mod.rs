@@ -4,7 +4,9 @@
 //! stage* (`fetch.rs`) its body runs without locks, and the pages that it touches come into memory and stay there. In the
 //! *operate stage* it runs as any transaction does. A page that it has to read there all the same is a *misprefetch*.
 //!
-//! - [`TwoStage`] names the strategies; [`policy`] decides by which an execution of a procedure begins;
+//! - [`TwoStage`] names the strategies. TSTE: always in two stages. OTSTE: in one stage until a page is missing, when
+//!   the execution *converts*: it begins again, in two. HTSTE and adaptive choose one of these, or two-phase locking,
+//!   for each procedure: [`policy`];
 //! - [`StagedExecution`] is one transaction on its way through the stages; `runs.rs` leads it;
 //! - [`TwoStages`] keeps what executions have told, by procedure.
 //!

@@ -1,5 +1,7 @@
 //! [`History`]: what executions of a procedure have met of late, and what follows for its next ones.
 //!
+//! The strategies are those of [`TwoStage`].
+//!
 //! **HTSTE** (section 3.3) keeps two ratios. The *misprefetch ratio*: of the data accesses in operate stages that follow a fetch
 //! stage, the part that read the disk. The *conversion ratio*: the part of the executions that needed two stages. The first executions
 //! of a procedure, until one has touched a page, begin as under OTSTE. Then, until [`ENOUGH`] are known, it runs under TSTE. After that, if
