@@ -138,6 +138,12 @@ impl LogCursor {
         self.bytes_from_files
     }
 
+    /// Whether the next blocks are in memory, at this moment: [`LogCursor::next_blocks`] reads no file for them, unless they leave it
+    /// meanwhile.
+    pub fn is_in_memory(&self) -> bool {
+        !self.log.has_ended() && self.log.released() <= self.point.position.0
+    }
+
     /// The reader has everything before this position, and keeps it: the files before it are not needed for it any more.
     pub fn release(&self, position: LogPosition) {
         self.subscription.advance(position.0.min(self.point.position.0));

@@ -127,6 +127,8 @@ pub fn start(
         is_shipped: Arc::default(),
         watching: None,
         is_unfit: false,
+        left: None,
+        is_at_once: false,
     };
     let brought = inputs.clone();
     let name = format!("rialto-replica-{}", partition.0);
@@ -173,6 +175,10 @@ pub(super) struct Driver {
     /// Why it cannot go on, until its thread ends it.
     stops: Option<Stops>,
     effects: Vec<Effect>,
+    /// What is left of a step that another thread has taken, from the first effect on that may wait.
+    left: Option<Left>,
+    /// Whether a thread drives that has brought an input.
+    is_at_once: bool,
     follow_ups: VecDeque<Event>,
     /// The epoch in which the database was asked to lead, and what was lost by then.
     leads_since: Option<(Epoch, LostBefore)>,
@@ -189,6 +195,14 @@ pub(super) struct Driver {
     watching: Option<std::thread::Thread>,
     /// Whether the state machine was told that the database cannot go on.
     is_unfit: bool,
+}
+
+/// The effects of a step that are not carried out yet, in order.
+struct Left {
+    effects: VecDeque<Effect>,
+    /// What the step has received, and the bytes beside it.
+    message: Option<Message>,
+    beside: Vec<u8>,
 }
 
 /// The replica cannot go on, for a reason that is told.
@@ -531,7 +545,13 @@ impl Driver {
 
     fn step(&mut self, event: Event, beside: &[u8]) -> Result<(), Stops> {
         self.one_step(event, beside)?;
-        while let Some(event) = self.follow_ups.pop_front() {
+        self.follow_up()
+    }
+
+    fn follow_up(&mut self) -> Result<(), Stops> {
+        while self.left.is_none()
+            && let Some(event) = self.follow_ups.pop_front()
+        {
             self.one_step(event, &[])?;
         }
         Ok(())
@@ -553,16 +573,38 @@ impl Driver {
                 state.leads += 1;
             }
         }
-        let effects = std::mem::take(&mut self.effects);
-        for effect in effects {
+        let effects = VecDeque::from(std::mem::take(&mut self.effects));
+        self.carry_out_all(effects, message, beside)
+    }
+
+    fn carry_out_all(
+        &mut self,
+        mut effects: VecDeque<Effect>,
+        message: Option<Message>,
+        beside: &[u8],
+    ) -> Result<(), Stops> {
+        while let Some(effect) = effects.pop_front() {
+            if self.is_at_once && self.may_wait(&effect) {
+                effects.push_front(effect);
+                self.left = Some(Left { effects, message, beside: beside.to_vec() });
+                return Ok(());
+            }
             self.carry_out(effect, message.as_ref(), beside)?;
         }
         Ok(())
     }
 
+    /// What another thread has left of its step.
+    fn carry_out_left(&mut self) -> Result<(), Stops> {
+        let Some(Left { effects, message, beside }) = self.left.take() else { return Ok(()) };
+        self.carry_out_all(effects, message, &beside)?;
+        self.follow_up()
+    }
+
     fn carry_out(&mut self, effect: Effect, message: Option<&Message>, beside: &[u8]) -> Result<(), Stops> {
         match effect {
             Effect::Save(saved) => {
+                assert!(!self.is_at_once, "only the driver's thread writes the replica's file");
                 self.saved = saved;
                 let written = self.saved_file.write(&saved);
                 written.map_err(|error| Stops(format!("its file cannot be written: {error}")))?;

@@ -8,10 +8,9 @@
 //! 1. Inputs are taken in the order in which they came, by one thread at a time: the one that holds the driver.
 //! 2. No input is left. A thread that has driven looks again after it has let go of the driver, and a thread that finds the
 //!    driver held leaves its input to the holder.
-//! 3. What is known to wait, for a disk or for another thread, is taken by the driver's thread alone: a link is to be read, and
-//!    a client answered, whatever the disk does. Seldom another thread meets the disk all the same: where an acknowledgement of
-//!    a replica that catches up has older blocks shipped, which are read from files; where a step of the same epoch has the
-//!    replica's own file written; and where blocks name a load file that has come before, which is verified.
+//! 3. What waits, for a disk or for another thread, is done by the driver's thread alone: a link is to be read, and a client
+//!    answered, whatever the disk does. Another thread takes a step as far as its first effect that may wait, and leaves the rest.
+//!    There is one exception: where blocks name a load file that has come before, it is verified at once.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,10 +32,10 @@ pub struct Ended;
 
 /// What takes the inputs.
 pub trait Drives {
-    /// Whether the thread that has brought an input may take it: it waits for nothing.
+    /// Whether the thread that has brought an input may begin to take it.
     fn takes_at_once(&self, input: &Input) -> bool;
 
-    /// Takes such an input; false if the driver's thread is to go on.
+    /// Takes such an input, as far as that waits for nothing; false if the driver's thread is to go on.
     fn take_at_once(&mut self, input: Input) -> bool;
 
     /// Inputs were taken: tells what waits for that.

@@ -59,6 +59,12 @@ impl Shipping {
         self.kept.insert(to, cursor);
     }
 
+    /// Whether [`Shipping::ship`] reads no file.
+    pub fn ships_from_memory(&self, to: Member, stream: Stream, begin: LogPoint, end: LogPoint) -> bool {
+        let shipped = self.streams.get(&to.node).filter(|shipped| shipped.goes_on(to, stream, begin));
+        shipped.is_some_and(|shipped| begin == end || shipped.cursor.is_in_memory())
+    }
+
     /// Sends what a stream has from one point to another one; a message also if there is nothing between them.
     ///
     /// # Errors
@@ -71,10 +77,7 @@ impl Shipping {
         stream: Stream,
         (begin, end): (LogPoint, LogPoint),
     ) -> Result<(), NotShipped> {
-        let goes_on = self
-            .streams
-            .get(&to.node)
-            .is_some_and(|shipped| shipped.stream == stream && shipped.end == begin && shipped.to == to);
+        let goes_on = self.streams.get(&to.node).is_some_and(|shipped| shipped.goes_on(to, stream, begin));
         if !goes_on {
             self.streams.remove(&to.node);
             let cursor = db.log_cursor(Some(begin), self.log_bytes).map_err(|error| not_shipped(&error))?;
@@ -161,6 +164,11 @@ impl Shipping {
 }
 
 impl Shipped {
+    /// Whether blocks from this point on are the next ones of this stream.
+    fn goes_on(&self, to: Member, stream: Stream, begin: LogPoint) -> bool {
+        self.stream == stream && self.end == begin && self.to == to
+    }
+
     fn waits(&self) -> bool {
         self.unsent.is_some() || self.cursor.point().position < self.end.position
     }

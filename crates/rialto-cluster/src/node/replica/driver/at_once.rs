@@ -1,29 +1,35 @@
 //! What a thread that has brought an input may have the driver take at once.
 
+use rialto::fault_injection;
+
 use super::{Changes, Driver, Input};
 use crate::node::replica::database::Kernel;
 use crate::node::replica::inputs::Drives;
-use crate::protocol::Epoch;
+use crate::protocol::replication::Effect;
 
 /// Blocks of at most so many bytes are taken by the thread that has received them.
 const AT_ONCE_MAX: usize = 64 << 10;
 
 impl Driver {
-    /// Whether the replica has seen this epoch, and none after it.
-    fn is_in_epoch(&self, epoch: Epoch) -> bool {
-        self.shared.state.lock().machine.as_ref().is_some_and(|machine| machine.epoch() == epoch)
+    /// Whether an effect waits for a disk, or for another thread.
+    pub(super) fn may_wait(&self, effect: &Effect) -> bool {
+        match effect {
+            Effect::Save(_) => !fault_injection::is_on("files-written-at-once"),
+            Effect::Lead { .. } | Effect::Follow | Effect::StartOver { .. } => true,
+            Effect::Ship { to, stream, begin, end } => {
+                !self.shipping.ships_from_memory(*to, *stream, *begin, *end)
+            }
+            _ => false,
+        }
     }
 }
 
 impl Drives for Driver {
-    /// A step may write the replica's own file, where the partition's configuration changes; that is seldom.
     fn takes_at_once(&self, input: &Input) -> bool {
-        if self.changes != Changes::None || self.stops.is_some() {
+        if self.changes != Changes::None || self.stops.is_some() || self.left.is_some() {
             return false;
         }
         match input {
-            // It may bring a configuration, and the replica's own file is written then.
-            Input::Received(envelope, _) if !self.is_in_epoch(envelope.epoch) => false,
             Input::Received(_, beside) if beside.is_empty() => true,
             Input::Received(_, beside) => match &self.shared.state.lock().kernel {
                 Kernel::Following(follower) => {
@@ -38,8 +44,10 @@ impl Drives for Driver {
     }
 
     fn take_at_once(&mut self, input: Input) -> bool {
+        self.is_at_once = true;
         self.stops = self.take(input).err();
-        self.stops.is_none()
+        self.is_at_once = false;
+        self.stops.is_none() && self.left.is_none()
     }
 
     /// Whether blocks wait for room in a link.

@@ -74,7 +74,7 @@ enum AfterTurn {
 impl Driver {
     /// A turn of the driver's thread.
     fn turn(&mut self, is_tick: bool) -> AfterTurn {
-        let mut stops = self.stops.take().map_or(Ok(()), Err);
+        let mut stops = self.stops.take().map_or(Ok(()), Err).and_then(|()| self.carry_out_left());
         while stops.is_ok()
             && let Some(input) = self.inputs.next()
         {
