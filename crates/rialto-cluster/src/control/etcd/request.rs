@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Found(Found),
     Listed(Listed),
     Swapped(Swapped),
-    /// The look, and the newest write of the store.
+    /// Whether there was a newer write, and the newest write of the store.
     Looked(Changed, Revision),
 }
 
