@@ -28,13 +28,13 @@ pub struct At {
 }
 
 impl At {
-    /// The same, for what needs a log.
+    /// The same with the log, if there is one.
     pub(super) fn with_log(self) -> Option<WithLog> {
         self.log.map(|log| WithLog { now: self.now, log })
     }
 }
 
-/// When a step is taken, and how far the log is then, that is there.
+/// As [`At`], for a step that has a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WithLog {
     pub now: Moment,
@@ -139,7 +139,7 @@ pub enum Event {
     Remove {
         /// Its node.
         node: NodeId,
-        /// It goes only under a configuration of which this is so.
+        /// It is removed only under a configuration for which this holds.
         once: Once,
     },
     /// An operator has this replica lead, whatever the control store and other replicas say. What they have and this one
@@ -167,8 +167,8 @@ pub struct Saved {
     pub agrees: Epoch,
 }
 
-/// What a replica that goes is not needed for. It is looked at when the change is made, which may be long after it was
-/// wanted.
+/// The condition under which a replica may be removed. It is checked when the change is made, which may be long after
+/// the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Once {
     /// The replica on this node is in sync.
@@ -180,7 +180,7 @@ pub enum Once {
 }
 
 impl Once {
-    /// Whether this is so for a node's replica.
+    /// Whether this holds for a node's replica.
     pub fn holds(self, node: NodeId, configuration: &Configuration) -> bool {
         match self {
             Once::InSync(to) => to != node && configuration.life_in_sync(to).is_some(),
@@ -253,8 +253,8 @@ pub enum Effect {
         /// Whether what was answered before is there. If not, transactions over partitions ask their branches.
         memories: Memories,
     },
-    /// Take no transactions any more, answer none, close the database, and open it as a follower; then [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no
-    /// [`Event::Led`] comes from it.
+    /// Take no transactions any more, answer none, close the database, and open it as a follower; then
+    /// [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no [`Event::Led`] comes from it.
     Follow,
     /// Take no new transactions, and end those that run; the log then stands still.
     Drain,

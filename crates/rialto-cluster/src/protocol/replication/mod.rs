@@ -24,19 +24,20 @@
 //!   new lives, or by force. It leads only under a configuration that its own process has swapped in; therefore a swap that an
 //!   earlier process has left open is lost by then. The configuration says in which epoch answers may have been lost, and each
 //!   later primary is told so. A replica without a whole database, or that is no member, promises nothing and leads nothing.
-//! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
-//!   starts over, unless it is in sync: no answer is cut off.
+//! - **C5** Standbys redo only what all replicas in sync have. A replica starts over if the primary's log does not go
+//!   through the end of its log, unless it is in sync: no answer is cut off.
 //! - **C6** A replica whose tables are not those of the primary at the same place (`node/compare`) is dropped from those in sync,
 //!   and takes a new copy before it gets back. Until the drop is in force it counts as before: a control store that is away
 //!   stops no partition for it.
 //! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
 //!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!
-//! **The age of a replica's tables.** A replica that follows asks its primary for the end of the log, and its clock says when
-//! ([`Event::AskEnd`]). A primary that serves answers. Then everything that was answered before the question, at any level, lies
-//! before that end (C1, C3), also if another primary leads by the time the answer comes; what was answered at level 1 may have been lost.
-//! Once the replica's tables have everything up to that end, they are at most as old as the question. Only one clock is read. A
-//! replica that hears no answer knows less and less of its tables' age.
+//! **The age of a replica's tables.** A replica that follows asks its primary for the end of the log, and its clock
+//! says when ([`Event::AskEnd`]). A primary that serves answers. Then everything that was answered before the question,
+//! at any level, lies before that end (C1, C3), also if another primary leads by the time the answer comes; what was
+//! answered at level 1 may have been lost. Once the replica's tables have everything up to that end, they are at most
+//! as old as the question. Only the replica's clock is read. Without an answer, what it knows of its tables' age grows
+//! older.
 //!
 //! # What a driver does over the kernel
 //!
