@@ -112,7 +112,8 @@ pub enum RowChange<W: Work> {
     NotPrepared(TransactionId),
     /// From now on only this opening of the deciding partition, or a later one, is heard about the branch: how it ends
     /// if it is prepared, and that its decision is forgotten if it has committed. A prepared branch is bound when an
-    /// opening asks that has had a forced loss; one that commits, if a later opening than its own deciding branch's says so.
+    /// opening that has had a forced loss asks. A branch that commits is bound if the opening that says so is later
+    /// than its deciding branch's.
     Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a forced loss the
     /// deciding partition asks for it.
