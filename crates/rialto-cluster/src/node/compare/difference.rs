@@ -13,7 +13,7 @@ use crate::protocol::replication::Member;
 
 /// How many rows of the smallest range are shown.
 const SHOW: u16 = 3;
-/// How often a comparison is tried again where locks are not to be had.
+/// How many times a comparison is tried again if locks cannot be had.
 const TRIES: usize = 20;
 /// How often a difference is compared again until the replica has answered.
 const AGAIN: usize = 2;
@@ -102,7 +102,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares a part of a range again, whatever locks others have.
+    /// Compares a part of a range again, and tries again while others have locks in it.
     fn again(&self, of: &Sent, ends: Ends, rows_max: u64, show: u16) -> Result<(Sent, Answered), NotSent> {
         self.again_by(of, ends, (rows_max, show), None)
     }

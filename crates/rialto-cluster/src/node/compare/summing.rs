@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 1 << 20;
 pub const LOCK_WITHIN: Duration = Duration::from_millis(20);
 /// The longest time in which a range's locks are taken and held.
 const RANGE_WITHIN: Duration = Duration::from_millis(100);
-/// How often one row is tried whose lock is not to be had.
+/// How many times one row is tried if its lock cannot be had.
 const TRIES: usize = 3;
 /// How long the answers to a comparison are awaited.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
