@@ -21,7 +21,7 @@ pub struct Round {
     pub left: usize,
     /// Partitions for whose replicas there is no node.
     pub no_room: Vec<NoRoom>,
-    /// Moves that have come to no end lately.
+    /// Moves that have failed lately.
     pub failed: Vec<(PartitionId, FailedMove)>,
     /// The configurations of the partitions.
     pub configurations: BTreeMap<PartitionId, Configuration>,
