@@ -32,7 +32,8 @@ pub struct ProcedureAction {
 }
 
 impl ProcedureAction {
-    /// An action that may write. It runs in the partition of the call's first key.
+    /// An action that may write. It runs in the partition of the call's first key, unless [`ProcedureAction::by_key`]
+    /// names another one.
     ///
     /// The body runs in a transaction of the partition's database, and may run several times for one call: after a
     /// deadlock, a lock time-out or a change of the primary. Of these runs at most one has an effect. It gives its

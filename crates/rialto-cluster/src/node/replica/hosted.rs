@@ -55,7 +55,7 @@ pub enum Level {
     Disk,
 }
 
-/// How far a replica is that catches up.
+/// The progress of a replica that catches up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Catching {
     /// The end of what it has of this replica's log, in bytes.
@@ -264,19 +264,20 @@ impl HostedReplica {
         self.tell(Input::Switchover(to));
     }
 
-    /// The partition gets a replica on another node, if this one leads. It is told again until the configuration shows it.
+    /// The partition gets a replica on another node, if this one leads. The caller repeats it until the configuration
+    /// shows it.
     pub fn add(&self, node: NodeId) {
         self.tell(Input::Add(node));
     }
 
-    /// The partition has no replica on another node any more, if this one leads, and under a configuration of which this is
-    /// so. It is told again until the configuration shows it.
+    /// The partition has no replica on another node any more, if this one leads, and under a configuration for which
+    /// this holds. The caller repeats it until the configuration shows it.
     pub fn remove(&self, node: NodeId, once: Once) {
         self.tell(Input::Remove(node, once));
     }
 
-    /// How far another node's replica is, which catches up with this one. It never goes back while the node's database and
-    /// this process are the same.
+    /// The progress of another node's replica that catches up with this one. It never goes back while the node's
+    /// database and this process are the same.
     pub fn catching(&self, node: NodeId) -> Catching {
         let state = self.shared.state.lock();
         let peers = state.machine.as_ref().map(|machine| machine.status(self.shared.clock.now()).peers);
@@ -336,7 +337,8 @@ impl HostedReplica {
         self.shared.changed.wait_for(&mut state, patience);
     }
 
-    /// The database for what may read behind: a standby's, or the primary's. None while it is opened or copied.
+    /// The database, for readers of which it may lie behind the primary: a standby's, or the primary's. None while it
+    /// is opened or copied.
     pub fn readable(&self) -> Option<Database> {
         match &self.shared.state.lock().kernel {
             Kernel::Closed => None,

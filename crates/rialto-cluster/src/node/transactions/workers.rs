@@ -12,7 +12,7 @@ use rialto::fault_injection;
 use super::branch::Branch;
 use super::served::ServedPartition;
 
-/// So many threads stay for later work.
+/// How many idle threads stay for later work.
 const IDLE_MAX: usize = 256;
 /// Statements' expressions are trees of up to 500 levels.
 const STACK_BYTES: usize = 8 << 20;
@@ -355,8 +355,8 @@ mod tests {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// The longest wait for something that has to come. `RIALTO_PATIENCE_S` gives another number of seconds, for runs with
-    /// bugs put back.
+    /// The longest wait for something that has to come. `RIALTO_PATIENCE_S` gives another number of seconds, for runs
+    /// with fault injection.
     fn patience() -> Duration {
         let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
         Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(120))
