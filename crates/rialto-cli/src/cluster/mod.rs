@@ -82,7 +82,8 @@ enum ClusterCommand {
     Decide(decide::DecideArgs),
     /// Add a node to a cluster that runs: to the control store's list, and a directory for it
     Join(Box<join::JoinArgs>),
-    /// Move replicas to nodes that have fewer of them, until all nodes have about as many
+    /// Move replicas to nodes that have fewer of them, until all nodes have about as many; then have nodes lead about
+    /// as many partitions
     Balance(balance::BalanceArgs),
     /// Move all replicas of a node to other nodes; nothing is lost, and the partitions serve meanwhile
     Drain(drain::DrainArgs),
@@ -92,7 +93,7 @@ enum ClusterCommand {
     Replace(replace::ReplaceArgs),
     /// Back up all partitions as they are at one moment, while the cluster is used
     Backup(backup::BackupArgs),
-    /// Make a new cluster of a backup: as init does, with the data of the backup
+    /// Make a new cluster from a backup: as init does, with the data of the backup
     Restore(Box<restore::RestoreArgs>),
     /// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those
     /// of nodes that are stopped: checksums, log, and that indexes agree with tables
