@@ -93,7 +93,7 @@ impl Meeting {
         (self.tell)(stage);
     }
 
-    /// Writes the backup, and behind it the place of its cut in eight bytes.
+    /// Writes the backup, and after it the place of its cut in eight bytes.
     ///
     /// # Errors
     /// Why there is none, in words.

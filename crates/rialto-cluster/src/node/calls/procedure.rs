@@ -123,7 +123,7 @@ impl Procedure {
         self
     }
 
-    /// The same procedure with one more phase behind those that it has.
+    /// The same procedure with one more phase after those that it has.
     #[must_use]
     pub fn phase(mut self, actions: impl IntoIterator<Item = ProcedureAction>) -> Procedure {
         self.phases.push(actions.into_iter().collect());

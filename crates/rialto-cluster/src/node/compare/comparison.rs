@@ -22,7 +22,7 @@ pub struct Comparison {
     pub table: u32,
     /// The position of a secondary index; without one the rows are summed, by the primary index.
     pub index: Option<u16>,
-    /// The range begins behind this key of the index.
+    /// The range begins after this key of the index.
     pub after: Option<Vec<u8>>,
     /// It ends with this one.
     pub to: Option<Vec<u8>>,

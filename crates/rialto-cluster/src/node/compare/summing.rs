@@ -74,8 +74,8 @@ impl Answered {
 }
 
 impl Walk<'_> {
-    /// Compares the next rows: fewer of them where locks are not to be had, or it takes long; where one row alone cannot be
-    /// locked, those behind it. None if there are none.
+    /// Compares the next rows: fewer of them where locks are not to be had, or it takes long; where one row alone
+    /// cannot be locked, those after it. None if there are none.
     pub(super) fn send_some(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
         let mut tried = 0;
         while tried < TRIES {
@@ -92,7 +92,7 @@ impl Walk<'_> {
         self.step_over(of, after)
     }
 
-    /// Compares the first row behind those whose locks are not to be had. None if there is none.
+    /// Compares the first row after those whose locks cannot be had. None if there is none.
     fn step_over(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
         let mut stepping = Stepping::new(after.as_deref().unwrap_or_default());
         let Ok(mut found) = self.send(of, (Some(stepping.last()), None), 1, 0)? else {

@@ -54,7 +54,7 @@ impl Shipping {
         Shipping { sending, partition, me, log_bytes, streams, kept }
     }
 
-    /// Keeps the log behind a copy for a replica.
+    /// Keeps the log from a copy's place on, for a replica.
     pub fn keep(&mut self, to: NodeId, cursor: LogCursor) {
         self.kept.insert(to, cursor);
     }

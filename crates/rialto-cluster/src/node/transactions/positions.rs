@@ -16,10 +16,11 @@ use super::work::{Answer, What};
 use crate::protocol::PartitionId;
 use crate::protocol::replication::Memories;
 
-/// Positions at or behind what a session has written in these partitions, each at level 2. `watch` is given what cancels the wait.
+/// Positions at or after what a session has written in these partitions, each at level 2. `watch` is given what cancels
+/// the wait.
 ///
-/// A position is the end of the partition's log, told by its primary after the transaction was answered. So it is
-/// behind the commit, or, where another partition has decided, behind *Prepared*: what reads at it waits for the end of
+/// A position is the end of the partition's log, told by its primary after the transaction was answered. So it lies
+/// after the commit, or, where another partition has decided, after *Prepared*: what reads at it waits for the end of
 /// what is prepared there.
 ///
 /// # Errors

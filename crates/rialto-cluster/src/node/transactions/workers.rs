@@ -192,7 +192,7 @@ impl Shared {
         thread.stack_size(STACK_BYTES).spawn(move || shared.serve()).map(drop)
     }
 
-    /// Has a thread come for what is queued behind a job that is to run now. Without one, no queued job may count on
+    /// Has a thread come for what is queued after a job that is to run now. Without one, no queued job may count on
     /// being run.
     fn call_another(self: &Arc<Shared>, state: MutexGuard<'_, State>) {
         let Err((mut state, error)) = self.call_one(state) else { return };

@@ -224,9 +224,9 @@ pub enum Effect {
         /// The new value.
         configuration: Configuration,
     },
-    /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are none, or
-    /// give [`Event::CannotShip`]. A long stretch goes in several messages, one behind the other. Another stretch of the
-    /// same stream that begins before the end of the last one repeats what seems to be lost.
+    /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are
+    /// none, or give [`Event::CannotShip`]. A long stretch goes in several messages, one after the other. Another
+    /// stretch of the same stream that begins before the end of the last one repeats what seems to be lost.
     Ship {
         /// The replica, in its life.
         to: Member,
