@@ -12,7 +12,7 @@ use super::failed::Failed;
 use super::view::{NodeState, NodeView, View};
 use crate::output::{print, tell};
 
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the node that takes the backup may be silent.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);

@@ -12,9 +12,9 @@ use super::failed::Failed;
 use super::view::{NodeView, View};
 use crate::output::{print, tell};
 
-/// How long it waits for the change.
+/// How long the command waits for the change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Have a replica of a partition lead whatever the others have; what they have more is lost

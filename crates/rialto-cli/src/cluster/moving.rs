@@ -14,7 +14,7 @@ use super::failed::Failed;
 use super::say::say;
 use crate::output::tell;
 
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(500);
 /// After so long without progress it tells for what it waits.
 const TELL: Duration = Duration::from_secs(30);

@@ -153,7 +153,7 @@ mod tests {
         claims(&two, true, true).unwrap();
         claims(&two, true, false).unwrap();
         assert!(claims(&one, true, false).unwrap_err().contains("another directory"));
-        // It leaves, and another node gets its name. What is left of the first one is not that one's.
+        // It leaves, and another node gets its name. What the first node has left is not the new one's.
         NodeFacts::set_standing(&store, "b", Standing::Left).unwrap();
         join();
         for takes_over in [false, true] {

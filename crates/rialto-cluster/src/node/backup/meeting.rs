@@ -27,11 +27,11 @@ pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
 const IN_DOUBT: &str = "a transaction over several partitions was in doubt for too long: run it again";
 /// Why the backup of a partition fails after that of another partition has failed.
 pub const GIVEN_UP: &str = "the backup was given up";
-/// Why the backup of a partition fails that is ready, while another one is not.
+/// Why the backup of a partition that is ready fails if another partition is not.
 const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
 /// How far apart the cuts are, under fault injection.
 const APART: Duration = Duration::from_millis(50);
-/// How often it looks whether something is still prepared.
+/// How often the backup looks whether something is still prepared.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Whether a failure, which may say more, only follows that of another partition.

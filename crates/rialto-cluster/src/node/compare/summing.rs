@@ -74,8 +74,8 @@ impl Answered {
 }
 
 impl Walk<'_> {
-    /// Compares the next rows: fewer of them where locks are not to be had, or it takes long; where one row alone
-    /// cannot be locked, those after it. None if there are none.
+    /// Compares the next rows: fewer of them where locks cannot be had, or it takes long; where one row alone cannot be
+    /// locked, those after it. None if there are none.
     pub(super) fn send_some(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
         let mut tried = 0;
         while tried < TRIES {
@@ -115,8 +115,8 @@ impl Walk<'_> {
         Ok(Some(found))
     }
 
-    /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says which lock
-    /// was not to be had.
+    /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says
+    /// which lock could not be had.
     pub(super) fn send(
         &self,
         of: &Of,

@@ -156,7 +156,7 @@ pub(super) struct Shared {
     pub queued: AtomicUsize,
     /// Whether the driver is to look at the log anyway.
     pub is_log_moved: AtomicBool,
-    /// Told when the replica begins or ends to lead.
+    /// Told when the replica begins to lead, or stops leading.
     pub changed: Condvar,
     /// The transactions that read while it follows.
     pub reads: Arc<Reads>,
@@ -167,7 +167,7 @@ pub(super) struct State {
     pub machine: Option<Replica>,
     pub kernel: Kernel,
     pub admission: Admission,
-    /// How often it has begun, or ended, to lead: what began at an earlier number is over.
+    /// How many times it has begun to lead, or stopped leading: what began at an earlier number is over.
     pub leads: u64,
     /// The epoch in which it has begun to lead, and whether what was answered before is there.
     pub began: (Epoch, Memories),
@@ -331,7 +331,7 @@ impl HostedReplica {
         }
     }
 
-    /// Waits for at most this time until the replica begins or ends to lead.
+    /// Waits for at most this time until the replica begins to lead, or stops leading.
     pub fn wait_for_change(&self, patience: Duration) {
         let mut state = self.shared.state.lock();
         self.shared.changed.wait_for(&mut state, patience);

@@ -144,7 +144,7 @@ impl Workers {
         self.shared.wake_ups.load(Ordering::Relaxed)
     }
 
-    /// Has the threads end that have nothing to do.
+    /// Ends the threads that have nothing to do.
     pub fn close(&self) {
         let asleep = {
             let mut state = self.shared.state.lock();

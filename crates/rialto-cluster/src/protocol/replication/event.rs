@@ -127,9 +127,9 @@ pub enum Event {
         /// The standby that is to lead.
         to: NodeId,
     },
-    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads: it is
-    /// to be told again, about each second, until the configuration shows the replica: what is not told again is forgotten
-    /// after some seconds. A member's replica stays as it is.
+    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads. The
+    /// wish is to be repeated, about each second, until the configuration shows the replica; one that is not repeated
+    /// is forgotten after some seconds. A member's replica stays as it is.
     AddLearner {
         /// The replica.
         member: Member,
