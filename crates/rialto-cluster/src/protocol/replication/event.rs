@@ -246,7 +246,7 @@ pub enum Effect {
     RedoUpTo(Lsn),
     /// Write the log to the disk.
     SyncDisk,
-    /// Take transactions. The first block of the replica's own says this epoch.
+    /// Take transactions.
     Lead {
         /// The epoch.
         epoch: Epoch,
@@ -256,12 +256,12 @@ pub enum Effect {
     /// Take no transactions any more, answer none, close the database, and open it as a follower; then
     /// [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no [`Event::Led`] comes from it.
     Follow,
-    /// Take no new transactions, and end those that run; the log then stands still.
+    /// Take no new transactions, and wait for those that run; the log then stands still ([`Event::Drained`]).
     Drain,
     /// Take transactions again, after [`Effect::Drain`].
     GoOn,
-    /// Go back to a checkpoint before a place that this node's log shares with the primary's, or take a new copy: the log has
-    /// something that the primary's has not. Exactly one [`Event::Opened`] or [`Event::StartOverFailed`] follows.
+    /// Take a new copy: the primary's log cannot follow this one, or the tables are not the log, redone (C6). Exactly
+    /// one [`Event::Opened`] or [`Event::StartOverFailed`] follows.
     StartOver {
         /// The primary.
         primary: NodeId,

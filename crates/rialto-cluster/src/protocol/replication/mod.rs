@@ -44,22 +44,23 @@
 //! | effect | carried out by |
 //! |---|---|
 //! | [`Effect::Save`] | a small file beside the database, written anew and synced |
-//! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor(Some(begin))` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
+//! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
 //! | [`Effect::Append`] | `Follower::append`, after `Follower::take_load_file` for those that are missing; then [`Event::LogMoved`], or [`Event::AppendFailed`] |
 //! | [`Effect::RedoUpTo`] | `Follower::redo_up_to` |
 //! | [`Effect::SyncDisk`] | `Follower::sync`; at a primary a flush of its log; then [`Event::LogMoved`] |
-//! | [`Effect::Lead`] | `Follower::lead`; then a first block that says the epoch, and [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
+//! | [`Effect::Lead`] | `Follower::lead`, whose first block of its own counts an opening; then [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
 //! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open_redoing_up_to`, [`Event::Opened`] |
 //! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
-//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
+//! | [`Effect::StartOver`] | close, copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
 //! | [`Effect::EndKnown`] | what reads at this replica are told of the age of its tables |
-//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. [`Event::StoreChanged`] comes from its watch |
+//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. No driver watches the store yet: [`Event::StoreChanged`] does not come, and replicas ask by themselves |
 //!
 //! The log of a step is None from [`Effect::Follow`] or [`Effect::StartOver`] until the database is open again, and while a
 //! process opens it. The replica answers heartbeats meanwhile, and promises nothing.
 //!
-//! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
-//! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
+//! [`LogState`] is `Follower::point` and `Follower::on_disk_point`; at a primary the end of its log and
+//! `Database::on_disk_point`. A transaction is answered after [`Replica::answers`] covers its place, asked for after it
+//! ran.
 //!
 //! An opening redoes nothing beyond the checkpoint that it begins with: a driver opens with the least bound
 //! (`Follower::open_redoing_up_to`), since other replicas in sync may lack the rest (C5). `RedoUpTo` raises the bound.
