@@ -74,9 +74,9 @@ enum ClusterCommand {
     Demo(Box<demo::DemoArgs>),
     /// Show the nodes and partitions of a cluster; works with nodes or the control store dead
     Status(status::StatusArgs),
-    /// Have another replica of a partition lead, which is in sync; nothing is lost
+    /// Have another replica of a partition lead, one that is in sync; nothing is lost
     Switchover(switchover::SwitchoverArgs),
-    /// Have a replica of a partition lead whatever the others have; what they have more is lost
+    /// Have a replica of a partition lead whatever the others have; what only the others have is lost
     ForcePromote(force_promote::ForcePromoteArgs),
     /// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
     Decide(decide::DecideArgs),

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Have another replica of a partition lead, which is in sync; nothing is lost
+/// Have another replica of a partition lead, one that is in sync; nothing is lost
 #[derive(Debug, Args)]
 pub struct SwitchoverArgs {
     /// The directory that has the directories of the nodes on this machine

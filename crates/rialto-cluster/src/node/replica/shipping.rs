@@ -21,7 +21,7 @@ pub struct Shipping {
     sending: Arc<Sending>,
     partition: PartitionId,
     me: Member,
-    /// So many bytes of log stay for each replica.
+    /// The most bytes of log that are kept for each replica.
     log_bytes: u64,
     streams: BTreeMap<NodeId, Shipped>,
     /// Cursors that came with copies: they keep the log for replicas whose streams have not begun.

@@ -65,7 +65,7 @@ struct Forgetting {
     level: Option<Level>,
 }
 
-/// So many rows go in one transaction.
+/// The most rows that go in one transaction.
 const FORGOTTEN_MAX: usize = 256;
 
 impl State {
