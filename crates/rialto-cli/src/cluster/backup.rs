@@ -48,7 +48,9 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
         None => {
             let is_up = |node: &&NodeView| node.state == NodeState::Up && node.directory.is_some();
             view.nodes.iter().find(is_up).ok_or_else(|| {
-                Failed::failing("no node of this machine answers; start one: rialto cluster node --data")
+                Failed::failing(
+                    "no node of this machine answers; start one: rialto cluster node --data DIR/NAME",
+                )
             })?
         }
     };

@@ -120,7 +120,7 @@ pub(super) fn claim(
 fn another(me: &NodeFacts) -> String {
     format!(
         "{} has run from another directory, and only that one is its own. If that is lost for good, this one takes its place: \
-         rialto cluster node --new-directory",
+         rialto cluster node --new-directory --data DIR",
         me.name
     )
 }

@@ -57,7 +57,7 @@ impl fmt::Display for RoundError {
             RoundError::NotDraining(name) => write!(
                 f,
                 "{name} is not being drained any more: rialto cluster join was run for it. What is under way goes on; to drain \
-                 it again: rialto cluster drain {name}"
+                 it again: rialto cluster drain {name} --data DIR"
             ),
         }
     }
