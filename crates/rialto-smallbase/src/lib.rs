@@ -8,7 +8,8 @@
 //!   `wire`: what they say to each other.
 //! - [`parent`]: the process that starts the nodes, orders a run, and puts together what they have counted ([`outcome`]).
 //! - `namespaces`: a network for each node. [`proxy`]: a slow network. [`priority`]: real-time priority.
-//! - [`report`]: results for people and as JSON. [`costs`]: the costs of single operations.
+//! - [`report`]: results for people and as JSON. [`costs`]: the costs of single operations. [`simulation`]: clusters of
+//!   more nodes than this machine can run.
 //!
 //! Invariants:
 //!

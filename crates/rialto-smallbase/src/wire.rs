@@ -168,7 +168,7 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// Sleeping writers that were woken.
     pub writers_woken: u64,
-    /// Branches and other jobs: each wakes a thread.
+    /// Branches and other jobs that were queued for threads. Some of them wake one.
     pub jobs: u64,
     /// Times that a client's thread waited for other threads, and was woken.
     pub waits: u64,

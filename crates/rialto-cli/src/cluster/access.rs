@@ -69,7 +69,7 @@ impl Access {
         Ok(with.into_iter().find(|(_, partitions)| !partitions.is_empty()))
     }
 
-    /// Has the next steps try nodes again to which moves have come to no end.
+    /// Has the next steps try nodes again to which moves have failed.
     pub fn forget_failed(&self) -> Result<(), Failed> {
         Ok(self.placement()?.moves.forget_failed(&self.store)?)
     }

@@ -12,7 +12,7 @@ use super::failed::Failed;
 use super::view::{NodeState, NodeView, View};
 use crate::output::{print, tell};
 
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the node that takes the backup may be silent.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
@@ -48,7 +48,9 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
         None => {
             let is_up = |node: &&NodeView| node.state == NodeState::Up && node.directory.is_some();
             view.nodes.iter().find(is_up).ok_or_else(|| {
-                Failed::failing("no node of this machine answers; start one: rialto cluster node --data")
+                Failed::failing(
+                    "no node of this machine answers; start one: rialto cluster node --data DIR/NAME",
+                )
             })?
         }
     };

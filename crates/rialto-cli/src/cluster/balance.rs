@@ -17,9 +17,9 @@ use super::switchover;
 use super::view::{NodeState, View};
 use crate::output::{print, tell};
 
-/// How long it waits until the replicas of a partition whose primary has changed are in sync again.
+/// How long the command waits until the replicas of a partition whose primary has changed are in sync again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Move replicas to nodes that have fewer of them, until all nodes have about as many; then have nodes lead about as many

@@ -14,9 +14,9 @@ use super::failed::Failed;
 use super::view::{NodeView, View};
 use crate::output::{print, tell};
 
-/// How long it waits until all branches have ended.
+/// How long the command waits until all branches have ended.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a

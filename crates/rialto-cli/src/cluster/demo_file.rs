@@ -128,7 +128,7 @@ impl Choices {
     }
 }
 
-/// So many ports of the loopback address that nothing listens at.
+/// Ports of the loopback address at which nothing listens, as many as are wanted.
 fn free_ports(wanted: usize) -> Result<Vec<u16>, Failed> {
     // Demos that begin at the same time begin to look at different places.
     let begin = (std::process::id() * 64) as usize % PORTS.len();

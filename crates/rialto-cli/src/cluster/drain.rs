@@ -43,8 +43,8 @@ pub fn run(args: &DrainArgs) -> Result<ExitCode, Failed> {
     access.set_standing(&node.name, Standing::Draining)?;
     moving::drain(&access, &node, None, args.at_a_time)?;
     let text = format!(
-        "{} has no replicas. To take it from the cluster: rialto cluster leave {}. To use it again: rialto cluster join, \
-         and then balance",
+        "{} has no replicas. To take it from the cluster: rialto cluster leave {} --data DIR. To use it again: rialto \
+         cluster join, and then rialto cluster balance",
         node.name, node.name
     );
     Ok(print(text, ExitCode::SUCCESS))

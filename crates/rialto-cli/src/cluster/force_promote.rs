@@ -12,12 +12,12 @@ use super::failed::Failed;
 use super::view::{NodeView, View};
 use crate::output::{print, tell};
 
-/// How long it waits for the change.
+/// How long the command waits for the change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Have a replica of a partition lead whatever the others have; what they have more is lost
+/// Have a replica of a partition lead whatever the others have; what only the others have is lost
 #[derive(Debug, Args)]
 pub struct ForcePromoteArgs {
     /// The directory that has the directories of the nodes on this machine
@@ -117,13 +117,13 @@ fn loss(
         let _ = match replica.and_then(|replica| replica.received).map(|end| end.position) {
             Some(position) if position > own => writeln!(
                 text,
-                "  {name} has {} bytes of log more: these transactions are lost, and those after them",
+                "  {name} has {} more bytes of log: these transactions are lost, and those after them",
                 position - own
             ),
-            Some(_) => writeln!(text, "  {name} has nothing more"),
+            Some(_) => writeln!(text, "  {name} has no more log"),
             None if is_left_out => writeln!(
                 text,
-                "  {name} is not asked: what it has more is lost, also if it was answered at level 2 or 3"
+                "  {name} is not asked: what only it has is lost, also if it was answered at level 2 or 3"
             ),
             None => writeln!(
                 text,

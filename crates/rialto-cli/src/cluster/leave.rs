@@ -33,7 +33,7 @@ pub fn leave(access: &Access, name: &str) -> Result<ExitCode, Failed> {
         if let Some((_, partitions)) = access.left_behind(name)? {
             return Err(Failed::unusable(format_args!(
                 "{name} has left already, and {} partitions still name it; their primaries take it off as soon as others are in \
-                 sync. To wait for that: rialto cluster drain {name}",
+                 sync. To wait for that: rialto cluster drain {name} --data DIR",
                 partitions.len()
             )));
         }
@@ -41,8 +41,8 @@ pub fn leave(access: &Access, name: &str) -> Result<ExitCode, Failed> {
     };
     let refused = |partitions: &[String]| {
         Failed::unusable(format_args!(
-            "{name} has replicas, of the partitions {}. Move them first: rialto cluster drain {name}; or, if its machine is \
-             lost for good: rialto cluster replace {name} NEW",
+            "{name} has replicas, of the partitions {}. Move them first: rialto cluster drain {name} --data DIR; or, if its \
+             machine is lost for good: rialto cluster replace {name} NEW --data DIR",
             partitions.join(", ")
         ))
     };

@@ -74,16 +74,17 @@ enum ClusterCommand {
     Demo(Box<demo::DemoArgs>),
     /// Show the nodes and partitions of a cluster; works with nodes or the control store dead
     Status(status::StatusArgs),
-    /// Have another replica of a partition lead, which is in sync; nothing is lost
+    /// Have another replica of a partition lead, one that is in sync; nothing is lost
     Switchover(switchover::SwitchoverArgs),
-    /// Have a replica of a partition lead whatever the others have; what they have more is lost
+    /// Have a replica of a partition lead whatever the others have; what only the others have is lost
     ForcePromote(force_promote::ForcePromoteArgs),
     /// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a
     /// transaction, list those that wait for that
     Decide(decide::DecideArgs),
     /// Add a node to a cluster that runs: to the control store's list, and a directory for it
     Join(Box<join::JoinArgs>),
-    /// Move replicas to nodes that have fewer of them, until all nodes have about as many
+    /// Move replicas to nodes that have fewer of them, until all nodes have about as many; then have nodes lead about
+    /// as many partitions
     Balance(balance::BalanceArgs),
     /// Move all replicas of a node to other nodes; nothing is lost, and the partitions serve meanwhile
     Drain(drain::DrainArgs),
@@ -93,7 +94,7 @@ enum ClusterCommand {
     Replace(replace::ReplaceArgs),
     /// Back up all partitions as they are at one moment, while the cluster is used
     Backup(backup::BackupArgs),
-    /// Make a new cluster of a backup: as init does, with the data of the backup
+    /// Make a new cluster from a backup: as init does, with the data of the backup
     Restore(Box<restore::RestoreArgs>),
     /// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those
     /// of nodes that are stopped: checksums, log, and that indexes agree with tables

@@ -14,7 +14,7 @@ use super::failed::Failed;
 use super::say::say;
 use crate::output::tell;
 
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(500);
 /// After so long without progress it tells for what it waits.
 const TELL: Duration = Duration::from_secs(30);
@@ -46,7 +46,8 @@ pub fn drain(
 fn still_drains(access: &Access, node: &NodeFacts) -> String {
     match access.node(&node.name) {
         Ok(Some(now)) if now.standing == Standing::Draining => format!(
-            ". {} is still being drained, and gets no replicas. To take that back: rialto cluster join --node {}={},sql={}",
+            ". {} is still being drained, and gets no replicas. To take that back: rialto cluster join --data DIR --node \
+             {}={},sql={}",
             now.name, now.name, now.address, now.sql
         ),
         _ => String::new(),

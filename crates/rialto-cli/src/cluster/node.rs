@@ -41,11 +41,11 @@ pub struct NodeArgs {
     /// The node's directory, which `rialto cluster init` has made
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The memory of all its replicas together; each has the same share. Replicas are counted when the node starts
     /// The directory from which this node has run before is lost for good: this one takes its place, and that one does not
     /// run any more
     #[arg(long)]
     new_directory: bool,
+    /// The memory of all its replicas together; each has the same share. Replicas are counted when the node starts
     #[command(flatten)]
     memory: MemoryArgs,
     /// The bound on the logs of all its replicas together, in bytes, divided in the same way [default: 4 GiB]

@@ -15,7 +15,7 @@ use crate::output::tell;
 
 /// How long a process has to end after SIGTERM; then it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// How often the process is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A child process. It is killed when the thread that has started it ends.

@@ -1,4 +1,4 @@
-//! `rialto cluster restore`: makes a new cluster of a backup.
+//! `rialto cluster restore`: makes a new cluster from a backup.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use super::init::{Level2, NodeSpec, Plan, PromiseArgs, check_addresses, make, si
 use super::node_file::Links;
 use super::say::say;
 
-/// Make a new cluster of a backup: as init does, with the data of the backup
+/// Make a new cluster from a backup: as init does, with the data of the backup
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of a backup that `rialto cluster backup` has written

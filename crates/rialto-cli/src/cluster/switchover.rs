@@ -11,12 +11,12 @@ use super::failed::Failed;
 use super::view::{NodeState, NodeView, View};
 use crate::output::{print, tell};
 
-/// How long it waits for the change.
+/// How long the command waits for the change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it looks.
+/// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Have another replica of a partition lead, which is in sync; nothing is lost
+/// Have another replica of a partition lead, one that is in sync; nothing is lost
 #[derive(Debug, Args)]
 pub struct SwitchoverArgs {
     /// The directory that has the directories of the nodes on this machine

@@ -169,7 +169,7 @@ impl View {
         let here = self.nodes.iter().find(|here| here.directory.is_some() && here.state == NodeState::Up);
         let (Some(here), Some(number)) = (here, node.number) else {
             return Err(Failed::failing(format_args!(
-                "{} is on another machine, and no node of this one answers, through which it could be asked: start one, or                  run this there",
+                "{} is on another machine, and no node of this one answers, through which it could be asked: start one, or run this there",
                 node.name
             )));
         };

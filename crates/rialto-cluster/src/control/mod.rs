@@ -3,14 +3,15 @@
 //!
 //! Invariants:
 //! 1. **Linearizable.** Reads and swaps of all clients are as if one came after the other.
-//! 2. **One store.** A store has an identity ([`StoreIdentity`]), a random number. It is another one after the store was
-//!    restored by force. A swap names the identity that its caller has read, and changes nothing in another store: the
-//!    identity and the revision are compared in the same step. A read gives the identity of the same moment.
+//! 2. **One store.** A store has an identity ([`StoreIdentity`]), a random number. It changes only by
+//!    [`ControlStore::renew_identity`], which no command calls yet. A swap names the identity that its caller has read,
+//!    and changes nothing in another store: the identity and the revision are compared in the same step. A read gives
+//!    the value and the identity of one moment.
 //! 3. **No false refusal.** [`ControlError::Refused`] means that nothing was changed, and will not be. After a swap was
 //!    sent, an error is [`ControlError::Unavailable`].
 //! 4. **Bounded.** A key, a value, and each answer on the wire have a greatest length; each call returns within a bound.
 //!
-//! - [`ControlStore`] is the seam: what the rest of the cluster knows of it. No key is ever deleted.
+//! - [`ControlStore`] is the interface that the rest of the cluster uses. No key is ever deleted.
 //! - [`MemoryStore`] is for tests: it has the faults that a test chooses.
 //! - `EtcdStore` keeps the keys in etcd (the feature `etcd`).
 //!
@@ -104,7 +105,7 @@ pub enum ControlError {
     /// It was not reached in time, or its members do not agree, or it has not done what it was asked for. A swap may have
     /// been done, and may still be done later, until a read shows its outcome.
     Unavailable(String),
-    /// It answered what makes no sense, or refuses this client, or the call makes no sense. Nothing was changed.
+    /// Its answer makes no sense, it refuses this client, or the call makes no sense. Nothing was changed.
     Refused(String),
 }
 
@@ -151,7 +152,8 @@ pub trait ControlStore: Send + Sync {
     /// See [`ControlError`].
     fn get(&self, key: &str) -> Result<Found, ControlError>;
 
-    /// Gives a key a new value if the store has this identity, and the key the expected revision; `None`: no value.
+    /// Gives a key a new value if the store has this identity, and the key has the expected revision (`None`: no value
+    /// yet).
     ///
     /// # Blocking
     /// As [`ControlStore::identify`].

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::bell::{Awaited, Bell, Woken};
 
-/// Connects to an address. It ends without a connection at an instant, or once the bell has rung and `is_over` says so.
+/// Connects to an address. It gives up at an instant, or once the bell has rung and `is_over` says so.
 pub(super) fn dial(
     address: SocketAddr,
     bell: &Bell,

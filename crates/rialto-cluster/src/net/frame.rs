@@ -12,8 +12,8 @@
 //! ```
 //!
 //! All numbers are little-endian. The header has a checksum of its own, so that a damaged length is found before bytes
-//! are awaited for it. The version is that of this layout; every version has its magic number and its version where they
-//! are here, so that a node names the version that it does not know.
+//! are awaited for it. The version is that of this layout; the magic number and the version lie at the same bytes in
+//! every version, so that a node can name a version that it does not know.
 
 use std::fmt;
 

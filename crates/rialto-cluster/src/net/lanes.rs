@@ -65,7 +65,7 @@ impl Lanes {
         lane.lengths.push_back(frame::HEADER + payload.len());
     }
 
-    /// Moves what other lanes have behind what is here, class by class.
+    /// Appends the messages of other lanes to these, class by class.
     pub(super) fn append(&mut self, others: &mut Lanes) {
         for (lane, other) in self.lanes.iter_mut().zip(&mut others.lanes) {
             lane.bytes.append(&mut other.bytes);
@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    /// Messages of a class keep their order; those of the protocol go first; work and blocks take turns, so that neither
-    /// gets ahead of the other by more than two messages while both wait; a write is bounded.
+    /// Messages of a class keep their order; those of the protocol go first; work and blocks take turns, so that
+    /// neither gets ahead of the other by more than one message while both wait; a write is bounded.
     #[test]
     fn the_protocol_goes_first_and_work_and_blocks_go_by_turns_each_in_order() {
         let first = Random::seed_from_environment();

@@ -39,8 +39,9 @@ pub struct Member {
 /// The connections of a node with all others: for each of them one that this node writes to and one that it reads, that is
 /// `2(n - 1)` in a cluster of `n` nodes.
 ///
-/// Dropping it ends all connections and handshakes at once, and waits for their threads; a call of the handler is waited
-/// for. A call of the handler that itself drops it waits for nothing. A handler that keeps the links alive keeps them open.
+/// Dropping it ends all connections and handshakes at once, and waits for their threads; a call of the handler is
+/// waited for. If a call of the handler drops it, the drop waits for nothing. A handler that keeps the links alive
+/// keeps them open.
 pub struct Links {
     shared: Arc<Shared>,
     address: SocketAddr,

@@ -64,7 +64,8 @@ pub struct Options {
     pub handshake_max: Duration,
     /// The longest pause between two attempts to connect.
     pub reconnect_max: Duration,
-    /// For so long at most a machine acknowledges nothing; then its connections count as ended. At least a second.
+    /// The longest time in which a machine acknowledges nothing; after it, its connections count as ended. At least a
+    /// second.
     pub silence_max: Duration,
 }
 

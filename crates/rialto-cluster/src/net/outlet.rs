@@ -4,7 +4,8 @@
 //! 1. Bytes are taken from the queue and written under one lock. So they are written in the order in which they are taken,
 //!    whichever thread does it, and to the connection that they belong to.
 //! 2. A sender's thread never blocks here. It writes what the connection takes at once; the link's thread writes the rest.
-//! 3. While nothing is written the queue says so to the next sender, which then writes, or rings the bell for the link's thread.
+//! 3. If no thread writes, the queue says so to the next sender, which then writes, or rings the bell for the link's
+//!    thread.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use super::counters::Counters;
 use super::queue::Queue;
 use super::stream::Stream;
 
-/// So many writes a sender makes, if others send meanwhile. Then the link's thread goes on.
+/// The most writes that a sender makes while others send. Then the link's thread goes on.
 const WRITES_MAX: usize = 4;
 
 /// The end of a connection, for the link's thread and for those that send.

@@ -85,8 +85,8 @@ impl Queue {
         self.state.lock().admit(self.room, class, payload)
     }
 
-    /// Queues messages that were admitted for a connection, and leaves none of them in their lanes. If the connection has
-    /// ended, they are dropped. Gives whether no thread is about to write: then this one is to see to it.
+    /// Queues messages that were admitted for a connection, and leaves none of them in their lanes. If the connection
+    /// has ended, they are dropped. True if no thread is about to write: then the caller has to write.
     #[must_use]
     pub(super) fn append(&self, connection: ConnectionId, messages: &mut Lanes) -> bool {
         let mut state = self.state.lock();
@@ -98,7 +98,7 @@ impl Queue {
         std::mem::take(&mut state.rests)
     }
 
-    /// Queues one message. Gives whether no thread is about to write: then this one is to see to it.
+    /// Queues one message. True if no thread is about to write: then the caller has to write.
     pub(super) fn send(&self, class: Class, payload: &[u8]) -> Result<bool, SendError> {
         let mut state = self.state.lock();
         state.admit(self.room, class, payload.len())?;

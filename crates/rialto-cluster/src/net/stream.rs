@@ -34,8 +34,8 @@ impl Ender {
     }
 }
 
-/// A socket whose reads and writes end at an instant, until the handshake is over. Each of them alone, and all together:
-/// a machine that sends a byte now and then gains no time.
+/// A socket whose reads and writes end at one instant, all of them together, until the handshake is over: a machine
+/// that sends a byte now and then gains no time.
 pub(super) struct Socket {
     socket: TcpStream,
     until: Option<Instant>,

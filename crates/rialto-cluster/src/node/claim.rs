@@ -1,8 +1,8 @@
 //! [`claim()`]: which directory is a node's.
 //!
 //! A node is known by its name, and a second directory of the same name may have old replicas of it, or none. So each
-//! directory has a random number, and the control store has that of the node's only one: the first directory that runs as
-//! the node claims it.
+//! directory has a random number, and the control store keeps the number of the only directory that may run as the
+//! node: the first one that has run.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::control::ControlStore;
 /// The file's name, in the node's directory.
 const FILE: &str = "identity.json";
 
-/// Of which node a directory is.
+/// The node that a directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Identity {
@@ -76,8 +76,8 @@ pub fn has_replicas(directory: &Path) -> io::Result<bool> {
 /// without a number may then have its replicas. With `takes_over`, an operator says that the other directory is lost.
 ///
 /// # Errors
-/// [`NodeError::Directory`] if another directory is the node's, or this one is that of another node, an earlier one of the
-/// same name say.
+/// [`NodeError::Directory`] if another directory is the node's, or if this one belongs to another node, such as an
+/// earlier one of the same name.
 pub(super) fn claim(
     store: &dyn ControlStore,
     me: &NodeFacts,
@@ -120,7 +120,7 @@ pub(super) fn claim(
 fn another(me: &NodeFacts) -> String {
     format!(
         "{} has run from another directory, and only that one is its own. If that is lost for good, this one takes its place: \
-         rialto cluster node --new-directory",
+         rialto cluster node --new-directory --data DIR",
         me.name
     )
 }
@@ -153,7 +153,7 @@ mod tests {
         claims(&two, true, true).unwrap();
         claims(&two, true, false).unwrap();
         assert!(claims(&one, true, false).unwrap_err().contains("another directory"));
-        // It leaves, and another node gets its name. What is left of the first one is not that one's.
+        // It leaves, and another node gets its name. What the first node has left is not the new one's.
         NodeFacts::set_standing(&store, "b", Standing::Left).unwrap();
         join();
         for takes_over in [false, true] {

@@ -22,7 +22,7 @@ use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 const CLUSTER_KEY: &str = "cluster";
 /// Before the number of a node in the key of [`NodeFacts`].
 const NODES: &str = "nodes/";
-/// How often a change is tried that others have overtaken.
+/// How many times a change is tried that others have overtaken.
 const TRIES: usize = 10;
 /// The lengths of a promise that may be chosen, in milliseconds. A shorter one would run out between two heartbeats.
 pub const PROMISE_MS: RangeInclusive<u32> = 100..=60_000;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A bound on the bytes that a node sends each second, over all that share it. Each piece takes a time of its own, one
-/// after the other; a piece is sent when its time begins. What was not used is not saved up.
+/// A bound on the bytes that a node sends each second, over all that share it. Each piece is given a time of its own,
+/// after that of the piece before, and is sent when that time begins. Unused time is not saved up.
 pub struct Pace {
     /// None: no bound.
     bytes_per_second: Option<NonZeroU64>,

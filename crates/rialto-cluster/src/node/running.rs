@@ -50,12 +50,11 @@ pub struct NodeOptions {
     pub takes_over: bool,
     /// The options of each replica's database.
     pub database: Options,
-    /// The times and bounds of replication. What becomes of level 2 in unprotected partitions is one for the cluster:
-    /// [`ClusterFacts::unprotected`] takes the place of what is here.
-    /// But for what the cluster has: see [`ClusterFacts::replication`].
+    /// The times and bounds of replication, but for two that the cluster has ([`ClusterFacts::replication`]): the
+    /// length of a promise, and what becomes of level 2 in unprotected partitions.
     pub replication: ReplicationOptions,
-    /// After so long without its node, a replica of a partition that this node leads is made again on another node. None:
-    /// never.
+    /// How long the node of a replica may be away before the replica is made again on another node, in partitions that
+    /// this node leads. None: for ever.
     pub repair_after: Option<Duration>,
     /// After so long a move whose new replica gets no further is taken back; after a fifth of it, one whose new replica is not
     /// heard.
@@ -63,12 +62,12 @@ pub struct NodeOptions {
     /// The bytes that this node sends each second of the copies that replicas on other nodes take, all of them together. None:
     /// no bound. A checkpoint of a partition waits while it is copied, so a slow copy needs room in the log.
     pub copy_bytes_per_second: Option<NonZeroU64>,
-    /// So often the replicas of each partition that this node leads are compared with each other, in the background. None:
-    /// only when an operator asks for it.
+    /// How often the replicas of each partition that this node leads are compared with each other, in the background.
+    /// None: only when an operator asks for it.
     pub compare_every: Option<Duration>,
     /// How connections to other nodes are protected.
     pub security: Security,
-    /// What else of these connections is unlike usual.
+    /// How these connections differ from the usual ones.
     pub links: LinkOptions,
     /// Makes what each new partition has from the beginning.
     pub make: NewPartition,
@@ -301,7 +300,7 @@ impl Node {
         Backups::begin(&self.parts, to)
     }
 
-    /// How far the backup is that was begun here last.
+    /// The progress of the last backup that was begun here.
     pub fn backup_status(&self) -> BackupStatus {
         self.parts.backups.status()
     }
@@ -320,12 +319,12 @@ impl Node {
         self.parts.comparisons.begin()
     }
 
-    /// How far the comparison is that was begun here last.
+    /// The progress of the last comparison that was begun here.
     pub fn comparison_status(&self) -> ComparisonStatus {
         self.parts.comparisons.status()
     }
 
-    /// What each partition that this node leads came to when its replicas were compared last.
+    /// The last comparison of each partition that this node leads.
     pub fn last_comparisons(&self) -> Vec<LastComparison> {
         self.parts.comparisons.last()
     }
@@ -428,7 +427,7 @@ impl Parts {
         };
         let (nodes, all) = match NodeFacts::with_left(store) {
             Ok(all) => {
-                // What a node that has left still has in some partition, others have to reach.
+                // A node that has left has to be reached as long as a configuration names it.
                 let is_named =
                     |node: &NodeFacts| known.values().any(|known| known.configuration.has(NodeId(node.node)));
                 let is_there = |node: &&NodeFacts| node.standing != Standing::Left || is_named(node);
@@ -599,7 +598,7 @@ struct Receiving(Arc<Parts>);
 
 impl Handler for Receiving {
     fn message(&self, from: NodeId, _connection: ConnectionId, payload: &[u8]) {
-        // A message that is none is of a node with another version, and is lost.
+        // Bytes that are no packet come from a node of another version, and are dropped.
         let Ok((packet, beside)) = Packet::from_bytes(payload) else { return };
         let parts = &self.0;
         match packet {

@@ -111,7 +111,7 @@ pub struct Transfers {
     incoming: Mutex<HashMap<u64, Incoming>>,
     /// Those that it sends, by the other node and its number. What is pulled is told here.
     outgoing: Mutex<HashMap<(NodeId, u64), Sender<u64>>>,
-    /// That of the copies that it sends.
+    /// The pace of the copies that it sends.
     pace: Pace,
 }
 

@@ -19,7 +19,7 @@ use crate::workload::{Drawn, Place, Told, Workload};
 
 /// A transaction that takes longer is an outlier.
 pub const LONG: Duration = Duration::from_millis(10);
-/// So many outliers of each client are told.
+/// The most outliers that each client tells of.
 const OUTLIERS_MAX: usize = 1_000;
 /// The load goes on after the window, so that no node's window sees the others idle: for a tenth of the window, at most so long.
 const COOL_DOWN_MAX: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ use crate::workload::{self, Audit, Told, Workload};
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
 /// How long a promise holds: for so long that a busy machine does not use it up, and primaries stay where they are.
 const PROMISE_MS: u32 = 10_000;
-/// So long after the first order to run, all nodes begin.
+/// How long after the first order to run all nodes begin.
 const BEGIN_WITHIN: Duration = Duration::from_millis(100);
 /// Where a node listens in its namespace.
 const PORT: u16 = 7000;

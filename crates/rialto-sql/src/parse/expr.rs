@@ -386,7 +386,7 @@ fn typed(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
             let position = value.position;
             let is_text = matches!(value.kind, NodeKind::Text(_) | NodeKind::OtherText(_));
             if !is_text && !fault_injection::is_on("typed-numbers-are-not-cast") {
-                let message = format!("syntax error: {} needs a string in quotes behind it", typed.data_type);
+                let message = format!("syntax error: {} needs a string in quotes after it", typed.data_type);
                 return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
             }
             let to = type_name(&typed.data_type, position)?;

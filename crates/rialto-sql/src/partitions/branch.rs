@@ -295,7 +295,7 @@ impl BranchSession {
         Ok(())
     }
 
-    /// Goes back to before the first request behind this savepoint.
+    /// Goes back to before the first request after this savepoint.
     fn roll_back_to(&mut self, number: u64) -> Result<()> {
         let at = self.savepoints.partition_point(|(made, _)| *made < number);
         // The first savepoint of a branch that is younger than the session's.

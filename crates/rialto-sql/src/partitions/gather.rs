@@ -18,7 +18,7 @@ use crate::run::sort_order;
 pub(crate) enum Wanted<'o> {
     /// Those of the first branch, then those of the next, and so on.
     InTurn,
-    /// By this order. The values of its keys lie behind those of each row.
+    /// By this order. The values of its keys come after those of each row.
     Merged(&'o [Order]),
 }
 

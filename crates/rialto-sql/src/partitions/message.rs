@@ -140,7 +140,7 @@ pub struct Run {
 }
 
 /// The savepoints that a branch has to be able to go back to. They are numbered in the order in which the session made
-/// them. A branch makes its own savepoint with the next request behind a new one, so a savepoint costs no message.
+/// them. A branch makes its own savepoint with the next request after a new one, so a savepoint costs no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Savepoints {
     /// The newest number; 0 without savepoints.
@@ -203,7 +203,7 @@ pub enum Part {
     Rows {
         /// At most so many.
         take: Option<u64>,
-        /// Whether the values of the sort keys come behind those of each row. The rows come in their order.
+        /// Whether the values of the sort keys come after those of each row. The rows come in their order.
         keys: bool,
     },
 }
@@ -269,7 +269,7 @@ pub struct TakeMisplaced {
     pub here: PartitionNumber,
     /// How many partitions there are.
     pub count: u32,
-    /// The primary key behind which this step begins; `None` for the first step.
+    /// The primary key after which this step begins; `None` for the first step.
     pub after: Option<Cells>,
 }
 
@@ -302,7 +302,7 @@ pub enum Answer {
     Misplaced {
         /// The rows.
         rows: EncodedRows,
-        /// The primary key behind which the next step begins; `None` behind the last row.
+        /// The primary key after which the next step begins; `None` after the last row.
         last: Option<Cells>,
     },
 }

@@ -4,8 +4,8 @@
 //! A [`Session`](crate::Session) that was made by [`Session::over_partitions`](crate::Session::over_partitions) binds
 //! statements by the definitions in [`Partitions::catalog`], finds the partitions that a statement concerns, and sends
 //! it there through [`Branches`]. There a [`BranchSession`] runs it: an ordinary session in one open transaction, the
-//! *branch*. This crate has no network: the traits [`Partitions`] and [`Branches`] are the seam behind which there is
-//! one, and everything that passes it ([`Request`], [`Reply`]) is plain data.
+//! *branch*. This crate has no network: the traits [`Partitions`] and [`Branches`] are the interface to one, and
+//! everything that passes it ([`Request`], [`Reply`]) is plain data.
 //!
 //! Invariants:
 //!
@@ -113,8 +113,8 @@ pub trait Partitions: Send + Sync {
         self.begin(opening)
     }
 
-    /// Positions at or behind what a transaction has written in these partitions. Each is at level 2 when this returns, so that
-    /// no change of a primary takes it back. Without replicas there are none.
+    /// Positions at or after what a transaction has written in these partitions. Each is at level 2 when this returns,
+    /// so that no change of a primary takes it back. Without replicas there are none.
     ///
     /// `watch` is given what cancels the wait, before it begins.
     ///

@@ -184,7 +184,7 @@ impl Over {
         }
     }
 
-    /// Positions behind what was written by the last transaction that has written and was committed.
+    /// Positions after what was written by the last transaction that has written and was committed.
     pub(crate) fn commit_position(&self) -> Result<Positions> {
         if self.written.is_empty() {
             return Ok(Positions::default());

@@ -95,7 +95,7 @@ fn put(hash: &mut Xxh3, value: ValueRef<'_>) {
     }
 }
 
-/// The number without zeros behind its last decimal place.
+/// The number without zeros at the end of its decimals.
 fn reduced(value: Decimal) -> (i128, u8) {
     let (mut unscaled, mut scale) = (value.unscaled(), value.scale());
     while scale > 0 && unscaled % 10 == 0 && !fault_injection::is_on("decimals-route-by-their-scale") {

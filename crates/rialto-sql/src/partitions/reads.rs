@@ -28,8 +28,9 @@ pub struct Position {
     pub place: u64,
 }
 
-/// Places in the logs of several partitions of a cluster, at most one for each. As text: `CLUSTER:PARTITION.OPENING.PLACE`, and
-/// further places behind commas. Another cluster, one that was restored from this one's backup, say, has other logs.
+/// Places in the logs of several partitions of a cluster, at most one for each. As text:
+/// `CLUSTER:PARTITION.OPENING.PLACE`, and further places, separated by commas. Another cluster, one that was restored
+/// from this one's backup, say, has other logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
     /// The cluster's number; empty if there are no places.

@@ -1,6 +1,6 @@
 //! [`Scratch`]: tables for binding in a transaction that has changed definitions.
 //!
-//! The catalog of a session over partitions has what is committed. Behind a definition, the statements of the same
+//! The catalog of a session over partitions has what is committed. After a definition, the statements of the same
 //! transaction are bound by the definitions that a branch gives, as tables of a small database in memory that has no
 //! rows.
 

@@ -137,8 +137,8 @@ pub struct Session {
     savepoints: Vec<NamedSavepoint>,
     /// Savepoints so far, in all blocks.
     savepoints_made: u64,
-    /// The savepoint, by its number, to which a rollback went back: portals with rows read behind it were closed. 0 for
-    /// all portals.
+    /// The savepoint, by its number, to which a rollback went back: portals with rows that were read after it were
+    /// closed. 0 for all portals.
     portals_closed: Option<u64>,
     closings: Vec<Closing>,
     /// Whether the time of a statement is limited and runs.
@@ -229,14 +229,14 @@ impl Session {
         std::mem::take(&mut self.closings)
     }
 
-    /// The number of the newest savepoint, behind which a portal is opened now, or reads now.
+    /// The number of the newest savepoint: a portal that is opened now, or reads now, does so after it.
     #[inline]
     pub fn savepoint_number(&self) -> u64 {
         self.savepoints_made
     }
 
     /// The savepoint, by its number, to which a rollback went back since the last call. That closed the portals that
-    /// were opened behind it, or that keep rows read behind it. 0 at the end of a block, which closes all.
+    /// were opened after it, or that keep rows that were read after it. 0 at the end of a block, which closes all.
     pub fn take_closed_portals(&mut self) -> Option<u64> {
         self.portals_closed.take()
     }

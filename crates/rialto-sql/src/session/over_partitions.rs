@@ -74,8 +74,8 @@ impl Session {
         }
     }
 
-    /// Takes another catalog if the one that the session has was closed: its replica has begun or ended to lead, or has
-    /// taken a copy. Plans are made again.
+    /// Takes another catalog if the session's own was closed: its replica has begun to lead, has stopped leading, or
+    /// has taken a copy. Plans are made again.
     #[inline]
     pub(super) fn renew_catalog(&mut self) {
         if let Some(over) = &self.over
@@ -132,7 +132,7 @@ impl Session {
         only_reads.then(|| ReplicaReads { staleness, after: settings.read_after.clone() })
     }
 
-    /// Positions behind what the session's last transaction has written ([`Partitions::positions`]).
+    /// Positions after what the session's last transaction has written ([`Partitions::positions`]).
     pub(super) fn commit_position(&mut self) -> Result<String> {
         match &self.over {
             Some(over) => over.commit_position().map(|positions| positions.to_string()),

@@ -97,7 +97,7 @@ const STALENESS: &str =
 
 /// The notation of positions.
 const POSITIONS: &str =
-    "what SHOW rialto.commit_position told, CLUSTER:PARTITION.OPENING.PLACE, further places behind commas";
+    "what SHOW rialto.commit_position told, CLUSTER:PARTITION.OPENING.PLACE, further places after commas";
 
 /// Where clients reach the nodes of a cluster, separated by commas; empty without one.
 pub(super) const NODES: &str = "rialto.nodes";
@@ -105,8 +105,8 @@ pub(super) const NODES: &str = "rialto.nodes";
 /// What this node of a cluster has counted since its start; empty without one.
 pub(super) const NODE_COUNTS: &str = "rialto.node_counts";
 
-/// Positions behind what was written by the last transaction that has written and was committed; empty without a cluster, and where all
-/// settings are shown.
+/// Positions after what was written by the last transaction that has written and was committed; empty without a
+/// cluster, and where all settings are shown.
 pub(super) const COMMIT_POSITION: &str = "rialto.commit_position";
 
 /// What SHOW tells of a cluster, and SET cannot change.
@@ -118,7 +118,7 @@ const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isol
 /// How old what is read may be.
 pub(super) const READ_STALENESS: &str = "rialto.read_staleness";
 
-/// What is read is behind these positions.
+/// What is read has everything up to these positions.
 pub(super) const READ_AFTER: &str = "rialto.read_after";
 
 /// Settings that can be set.

@@ -33,7 +33,8 @@ mod watch;
 
 pub use options::{EtcdOptions, EtcdTls};
 
-/// How often an endpoint is asked at most by one call: the second time by another connection, if the first one was silent.
+/// How many times one call asks an endpoint at most: the second time by another connection, if the first one was
+/// silent.
 const ROUNDS: usize = 2;
 
 /// A control store in etcd.

@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Found(Found),
     Listed(Listed),
     Swapped(Swapped),
-    /// The look, and the newest write of the store.
+    /// Whether there was a newer write, and the newest write of the store.
     Looked(Changed, Revision),
 }
 
@@ -206,7 +206,7 @@ impl Asked<'_> {
             Listed { store: self.identity_in(&read)?, newest: self.newest(moment)?, keys: Vec::new() };
         let mut is_more = responses(&read).nth(1).is_some_and(|got| got.more());
         while let (true, Some((last, _))) = (is_more, keys.last()) {
-            // The least key behind it.
+            // The least key after it.
             let next = format!("{}\0", self.shared.path(last));
             let got = self.client.get(next, Some(page().with_revision(moment))).await;
             let got = got.map_err(|error| self.endpoint.failed(&error))?;
@@ -280,7 +280,7 @@ fn text_of(identity: StoreIdentity) -> String {
     format!("{:016x}", identity.0)
 }
 
-/// The least key that is behind all keys with a prefix. The prefix is text and ends with no byte 0xff.
+/// The least key after all keys with a prefix. The prefix is text and ends with no byte 0xff.
 fn end_of_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {

@@ -12,8 +12,8 @@ use crate::control::{Changed, ControlError, Revision};
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Looks, and watches until the next look. A watch only says when to look: it ends after the time of a call at the
-    /// latest, so that one that hears nothing any more does no harm.
+    /// Reads, and watches until the next read. A watch only says when to read: it ends after the time of a call at the
+    /// latest, so that a watch that hears nothing any more does no harm.
     pub(super) async fn changed_since(
         &self,
         prefix: String,

@@ -17,8 +17,7 @@ use crate::node::random::random_number;
 use crate::node::sending::Sending;
 use crate::protocol::NodeId;
 
-/// The longest wait for another node, in which it has to answer as a whole. Shorter than what an operator waits for the node
-/// in between.
+/// How long another node has for its whole answer. It is less than an operator waits for the node in between.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// The bytes of a piece of an answer, but for the last one.
 const PIECE_BYTES: usize = 32 << 10;

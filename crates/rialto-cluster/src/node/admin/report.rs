@@ -20,7 +20,7 @@ pub enum AdminRequest {
     Status,
     /// What it and all other nodes that answer it are and have: [`AdminAnswer::StatusOfAll`].
     StatusOfAll,
-    /// Another node is asked. It takes each request but these: those for others, and those about backups.
+    /// Another node is asked. It takes each request, but not those for other nodes, and not those about backups.
     At {
         /// The other node's number.
         node: u32,
@@ -60,11 +60,11 @@ pub enum AdminRequest {
         /// The directory of this machine where it is written: from the root on, and empty or not there yet.
         to: PathBuf,
     },
-    /// How far the backup is that was begun here last: [`AdminAnswer::Backup`].
+    /// The progress of the last backup that was begun here: [`AdminAnswer::Backup`].
     BackupStatus,
     /// The replicas of the partitions that it leads are to be compared with each other.
     Compare,
-    /// How far the comparison is that was begun here last: [`AdminAnswer::Comparison`].
+    /// The progress of the last comparison that was begun here: [`AdminAnswer::Comparison`].
     ComparisonStatus,
 }
 
@@ -74,11 +74,11 @@ pub enum AdminRequest {
 pub enum AdminAnswer {
     /// What it is and has.
     Status(Box<NodeReport>),
-    /// What it and the other nodes are and have that have answered it within a second.
+    /// What it is and has, and what the other nodes are and have, as far as they have answered it within a second.
     StatusOfAll(Vec<NodeReport>),
     /// The node that was to be asked does not answer this one, for this reason.
     Unreached(String),
-    /// How far the backup is that was begun here last.
+    /// The progress of the last backup that was begun here.
     Backup(BackupStatus),
     /// Whether it knows of it.
     Knows(bool),
@@ -86,7 +86,7 @@ pub enum AdminAnswer {
     Begun,
     /// The backup of this number has begun, in hexadecimal digits as its manifest has it.
     BackupBegun(String),
-    /// How far the comparison is that was begun here last.
+    /// The progress of the last comparison that was begun here.
     Comparison(ComparisonStatus),
     /// The comparison of this number has begun.
     ComparisonBegun(u64),
@@ -120,7 +120,7 @@ pub struct NodeReport {
     /// What differs between replicas of partitions that it leads, in words, the newest last.
     #[serde(default)]
     pub differences: Vec<String>,
-    /// What each partition that it leads came to when its replicas were compared last.
+    /// The last comparison of each partition that it leads.
     #[serde(default)]
     pub comparisons: Vec<LastComparison>,
     /// Its replicas.

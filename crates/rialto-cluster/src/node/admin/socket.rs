@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The clients that are answered at a time. Further ones wait.
 const AT_A_TIME: usize = 16;
-/// How often it is looked whether one of them has gone.
+/// How often the listening thread looks whether one of them has gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A node's admin socket, until this is dropped. It also answers what operators ask through other nodes.

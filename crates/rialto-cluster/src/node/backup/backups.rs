@@ -33,7 +33,7 @@ struct Taken {
     status: BackupStatus,
 }
 
-/// How far the backup is that a node has taken last.
+/// The progress of the last backup of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackupStatus {
@@ -90,7 +90,7 @@ impl Drop for TakingEnds {
 }
 
 impl Backups {
-    /// How far the one is that was taken here last.
+    /// The progress of the last one that was taken here.
     pub fn status(&self) -> BackupStatus {
         self.taken.lock().status.clone()
     }
@@ -128,7 +128,7 @@ impl Backups {
         out: &mut dyn std::io::Write,
     ) -> Result<(), String> {
         let served = parts.transactions.find_served(partition).ok_or("the node does not serve it")?;
-        // The manifest names the opening: its rows in the backup are told apart from those of the new cluster by it.
+        // The manifest names the opening: it tells rows of the system in the backup from those of the new cluster.
         if served.serves().opening != opening {
             return Err("its primary has begun anew meanwhile".to_owned());
         }

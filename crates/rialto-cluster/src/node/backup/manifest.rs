@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The file's name.
 pub const MANIFEST: &str = "manifest.json";
-/// The file in which it is written. While it is there a backup is written to the directory, or was until its node died.
+/// The file in which it is written first. While it is there, a backup is being written to the directory, or was until
+/// its node died.
 pub const UNFINISHED: &str = "manifest.unfinished";
 /// The version of the manifest, and of the files beside it.
 const FORMAT: u32 = 1;

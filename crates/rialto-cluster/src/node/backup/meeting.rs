@@ -16,22 +16,22 @@ use crate::protocol::PartitionId;
 
 /// How long a backup waits before its cut for those of the other partitions, whose checkpoints may run.
 const NEAR_WITHIN: Duration = Duration::from_secs(25);
-/// So long no branch is prepared, at most. Coordinators wait a little longer for a vote.
+/// The longest time in which no branch is prepared. Coordinators wait a little longer for a vote.
 pub const HOLD_WITHIN: Duration = Duration::from_millis(2500);
 /// How long the cut may take to be durable in the configuration in which the primary leads. The receiver waits a little
 /// longer for what comes last.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-/// So long no commit takes its place, at most.
+/// The longest time in which no commit takes its place.
 pub const CUT_WITHIN: Duration = Duration::from_millis(1000);
-/// Why a backup fails that finds something prepared.
+/// Why the backup of a partition fails if it finds something prepared.
 const IN_DOUBT: &str = "a transaction over several partitions was in doubt for too long: run it again";
-/// Why a backup fails that another one of the same backup has failed before.
+/// Why the backup of a partition fails after that of another partition has failed.
 pub const GIVEN_UP: &str = "the backup was given up";
-/// Why a backup fails that was ready itself.
+/// Why the backup of a partition that is ready fails if another partition is not.
 const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it again";
-/// How far apart the cuts are, with a bug put back.
+/// How far apart the cuts are, under fault injection.
 const APART: Duration = Duration::from_millis(50);
-/// How often it looks whether something is still prepared.
+/// How often the backup looks whether something is still prepared.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Whether a failure, which may say more, only follows that of another partition.
@@ -52,7 +52,7 @@ pub struct Meeting {
 }
 
 struct Progress {
-    /// So far it is to go.
+    /// How far it is to go.
     far: Far,
     stage: Stage,
 }
@@ -93,7 +93,7 @@ impl Meeting {
         (self.tell)(stage);
     }
 
-    /// Writes the backup, and behind it the place of its cut in eight bytes.
+    /// Writes the backup, and after it the place of its cut in eight bytes.
     ///
     /// # Errors
     /// Why there is none, in words.

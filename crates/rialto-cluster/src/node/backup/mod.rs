@@ -30,14 +30,15 @@
 //! 4. **Nothing is blocked for long.** What a primary holds up it lets go by itself: branches that are to be prepared
 //!    after `HOLD_WITHIN`, commits after `CUT_WITHIN`. Then the backup fails, and says so.
 //! 5. **Whole or refused.** The manifest (`manifest`) is written last. A directory without it is no backup; one whose
-//!    files are not as it says is refused. A directory that has something in it is never written to, and no other backup
-//!    while one is: its manifest is written in a file that is made first (`manifest.unfinished`). What fails removes what
-//!    it has made, and nothing else.
+//!    files are not as it says is refused. A directory that has something in it is never written to; nor is one that
+//!    another backup is being written to, since the file in which the manifest is written is made first
+//!    (`manifest.unfinished`). What fails removes what it has made, and nothing else.
 //! 6. **It ends.** After a failure the taking node says so to all primaries, until its transfers have ended. The backup
 //!    of a primary ends at the next segment, and holds the log's checkpoints up no longer than the log has room.
 //!
-//! `restoring` makes the databases of a new cluster of it. Its partitions begin in epochs above those of the old one,
-//! whose openings the rows of the system name. It takes no key of the control store that was left by another one.
+//! `restoring` makes the databases of a new cluster from a backup. The new partitions begin in epochs above those of
+//! the old cluster, since the rows of the system name the old openings. The new cluster takes no key of the control
+//! store that another cluster has left.
 
 mod backups;
 mod manifest;

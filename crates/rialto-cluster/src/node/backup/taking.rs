@@ -19,7 +19,7 @@ use crate::node::transactions::Serves;
 use crate::node::transfer::{Pulling, Source};
 use crate::protocol::{NodeId, PartitionId};
 
-/// How long a partition has to be served.
+/// How long a partition may take until it is served.
 const SERVED_WITHIN: Duration = Duration::from_secs(20);
 /// How long the primaries have for each step. They give up earlier, and say so.
 const STEP_WITHIN: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Looks that all files are there: another process may have removed them.
+    /// Checks that all files are there: another process may have removed them.
     fn check_files(&self, manifest: &Manifest) -> Result<(), String> {
         for of in &manifest.partitions {
             let path = self.to.join(&of.file);

@@ -32,7 +32,8 @@ pub struct ProcedureAction {
 }
 
 impl ProcedureAction {
-    /// An action that may write. It runs in the partition of the call's first key.
+    /// An action that may write. It runs in the partition of the call's first key, unless [`ProcedureAction::by_key`]
+    /// names another one.
     ///
     /// The body runs in a transaction of the partition's database, and may run several times for one call: after a
     /// deadlock, a lock time-out or a change of the primary. Of these runs at most one has an effect. It gives its
@@ -122,7 +123,7 @@ impl Procedure {
         self
     }
 
-    /// The same procedure with one more phase behind those that it has.
+    /// The same procedure with one more phase after those that it has.
     #[must_use]
     pub fn phase(mut self, actions: impl IntoIterator<Item = ProcedureAction>) -> Procedure {
         self.phases.push(actions.into_iter().collect());

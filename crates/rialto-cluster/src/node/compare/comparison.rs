@@ -12,7 +12,7 @@ const FORMAT: u8 = 1;
 /// A range of a table, and what it comes to at the place of the transaction that has written this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// A number that no other one of the primary's time has.
+    /// A number that no other comparison of the primary's node has.
     pub number: u64,
     /// The primary.
     pub by: NodeId,
@@ -22,7 +22,7 @@ pub struct Comparison {
     pub table: u32,
     /// The position of a secondary index; without one the rows are summed, by the primary index.
     pub index: Option<u16>,
-    /// The range begins behind this key of the index.
+    /// The range begins after this key of the index.
     pub after: Option<Vec<u8>>,
     /// It ends with this one.
     pub to: Option<Vec<u8>>,

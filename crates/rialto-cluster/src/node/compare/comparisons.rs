@@ -16,7 +16,7 @@ use crate::node::running::Parts;
 use crate::protocol::replication::Member;
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
-/// How often it looks whether a partition is due.
+/// How often the thread looks whether a partition is due.
 const LOOK: Duration = Duration::from_millis(200);
 /// The longest time from when a partition begins to be led here to its first comparison.
 const FIRST_WITHIN: Duration = Duration::from_secs(60);
@@ -141,7 +141,7 @@ impl Comparisons {
         Ok(comparison)
     }
 
-    /// How far the one is that was begun last.
+    /// The progress of the last one.
     pub fn status(&self) -> ComparisonStatus {
         self.state.lock().status.clone()
     }
@@ -201,7 +201,8 @@ impl Comparisons {
         state.last.retain(|partition, _| led.contains(partition));
     }
 
-    /// Compares what is led here: at an operator's request, and each partition in this time. It is the body of a thread.
+    /// Compares what is led here: all at an operator's request, and each partition once in this time. It is the body of
+    /// a thread.
     pub fn run(&self, parts: &Parts, every: Option<Duration>) {
         let mut due = Due::new();
         let every = every.map(|every| every.min(EVERY_MAX));

@@ -13,9 +13,9 @@ use crate::protocol::replication::Member;
 
 /// How many rows of the smallest range are shown.
 const SHOW: u16 = 3;
-/// How often a comparison is tried again where locks are not to be had.
+/// How many times a comparison is tried again if locks cannot be had.
 const TRIES: usize = 20;
-/// How often a difference is compared again until the replica has answered.
+/// How many times a difference is compared again until the replica has answered.
 const AGAIN: usize = 2;
 /// The most rows of a second comparison: what has come into the range since, too. No scan of so many locks the whole table.
 const AGAIN_ROWS_MAX: u64 = 3 * ROWS_MAX;
@@ -102,7 +102,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares a part of a range again, whatever locks others have.
+    /// Compares a part of a range again, and tries again while others have locks in it.
     fn again(&self, of: &Sent, ends: Ends, rows_max: u64, show: u16) -> Result<(Sent, Answered), NotSent> {
         self.again_by(of, ends, (rows_max, show), None)
     }
@@ -128,8 +128,8 @@ impl Walk<'_> {
         Err(NotSent::Failed(refused))
     }
 
-    /// The rows of the smallest part of a range that the replica has otherwise: the part before is halved as long as that is so.
-    /// Where that is not to be had, the larger part is shown, or none.
+    /// The rows of the smallest part of a range that the replica has otherwise: the part before is halved as long as
+    /// that is so. If that cannot be found, the larger part is shown, or none.
     fn first_row(&self, whole: &Sent, mut ends: Ends, member: Member) -> Rows {
         let mut rows = whole.rows;
         while rows > 1 && !fault_injection::is_on("differences-not-narrowed") {

@@ -15,15 +15,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. **At one place.** Locks are kept until a commit has its place, and packets are redone one after the other. So both sums
-//!    are those of the tables after the same transaction, whatever runs beside it: definitions, which lock their tables,
-//!    too. No place has to be agreed on, no redo waits, and nothing is said before.
-//! 2. **Of what is told alone.** A sum depends on keys and values (`RangeSum`), and on nothing of how a replica has come to
-//!    them: forms of storage, checkpoints, copies, NaNs of other processors.
+//! 1. **At one place.** Locks are kept until a commit has its place, and packets are redone one after the other. So
+//!    both sums are those of the tables after the same transaction, whatever runs beside it: definitions, which lock
+//!    their tables, too. No place has to be agreed on before, and no redo waits.
+//! 2. **Of keys and values alone.** A sum depends on keys and values (`RangeSum`), and on nothing of how a replica has
+//!    come to them: forms of storage, checkpoints, copies, NaNs of other processors.
 //! 3. **Nothing is thrown away on one word.** A difference counts once the same replica differs in the same range again, at
 //!    another place. A replica is the same only if it says so: silence is told as silence.
-//! 4. **By the log's primary, in its time (C2).** An answer counts for the comparison that it names, of this time as primary,
-//!    from a standby in the life that the configuration has, or from a learner.
+//! 4. **By the log's primary, in its time (C2).** An answer counts only for the comparison that it names, only in the
+//!    epoch in which its primary began to lead, and only from a standby in the life that the configuration has, or from
+//!    a learner.
 //! 5. **Gentle.** The transaction ends within [`RANGE_WITHIN`](summing), waits at most [`LOCK_WITHIN`](summing) for a lock and
 //!    reads a bounded number of rows. In the background it takes one part in a hundred of a thread's time.
 //! 6. **A wrong redo is no vote.** Standbys that agree against the primary may all have redone a packet in the same wrong way,
@@ -33,8 +34,8 @@
 //! copy ([`Event::Differs`](crate::protocol::replication::Event::Differs)).
 //!
 //! - `comparison`: the row in the log. `message`: what a replica answers. `answering`: how it finds it.
-//! - `walk`: a comparison of a whole partition, range by range. `summing`: how a range is summed, and answered. `stepping`: how
-//!   rows are passed over whose locks are not to be had.
+//! - `walk`: a comparison of a whole partition, range by range. `summing`: how a range is summed, and answered.
+//!   `stepping`: how rows are passed over if their locks cannot be had.
 //! - `verdict`: what a second comparison says. `difference`: what is done about a difference.
 //! - `report`: what an operator is shown. `comparisons`: the thread of a node, and what it shares.
 //!

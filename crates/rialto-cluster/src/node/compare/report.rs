@@ -87,7 +87,7 @@ impl PartitionComparison {
     }
 }
 
-/// What a node has compared of a partition last.
+/// The last comparison of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastComparison {
     /// When it has ended, in seconds since the beginning of 1970.
@@ -105,7 +105,7 @@ pub struct ComparisonReport {
     pub partitions: Vec<PartitionComparison>,
 }
 
-/// How far the comparison is that a node was asked for last.
+/// The progress of the last comparison that a node was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparisonStatus {

@@ -1,20 +1,21 @@
-//! Keys behind a row that cannot be locked.
+//! Keys after a row that cannot be locked.
 
 /// How many keys are tried at most.
 pub const STEPS_MAX: usize = 128;
 /// The width of a number: keys that are shorter are taken for one.
 const WIDTH: usize = 8;
 
-/// Looks for a key behind which the next row can be locked, as near as possible to one behind which it cannot: by halves.
+/// Looks, by halves, for a key after which the next row can be locked, as near as possible to one after which it
+/// cannot.
 pub struct Stepping {
-    /// Behind this key it cannot.
+    /// After this key it cannot.
     below: Vec<u8>,
-    /// Behind this one it can.
+    /// After this one it can.
     above: Vec<u8>,
 }
 
 impl Stepping {
-    /// Behind this key the next row cannot be locked. What is tried first is [`Stepping::last`].
+    /// After this key the next row cannot be locked. The first key to try is [`Stepping::last`].
     pub fn new(after: &[u8]) -> Stepping {
         let mut below = after.to_vec();
         // Longer than the key, so that there are keys between this one and the next.
@@ -22,7 +23,7 @@ impl Stepping {
         Stepping { above: vec![0xFF; below.len()], below }
     }
 
-    /// The nearest key behind which the next row can be locked: at first the last one of all.
+    /// The nearest key after which the next row can be locked: at first the last one of all.
     pub fn last(&self) -> Vec<u8> {
         self.above.clone()
     }
@@ -41,7 +42,7 @@ impl Stepping {
         (sum != self.below).then_some(sum)
     }
 
-    /// Behind the key that was tried, the next row can be locked, or not.
+    /// After the key that was tried, the next row can be locked, or not.
     pub fn tried(&mut self, key: Vec<u8>, can_be_locked: bool) {
         match can_be_locked {
             true => self.above = key,
@@ -54,7 +55,7 @@ impl Stepping {
 mod tests {
     use super::*;
 
-    /// The key behind which a comparison goes on whose next row, the first of these, is locked.
+    /// The key after which a comparison goes on if its next row, the first of these, is locked.
     fn found(after: &[u8], locked: &[u8]) -> Vec<u8> {
         let mut stepping = Stepping::new(after);
         let mut steps = 0;

@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 1 << 20;
 pub const LOCK_WITHIN: Duration = Duration::from_millis(20);
 /// The longest time in which a range's locks are taken and held.
 const RANGE_WITHIN: Duration = Duration::from_millis(100);
-/// How often one row is tried whose lock is not to be had.
+/// How many times one row is tried if its lock cannot be had.
 const TRIES: usize = 3;
 /// How long the answers to a comparison are awaited.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -74,8 +74,8 @@ impl Answered {
 }
 
 impl Walk<'_> {
-    /// Compares the next rows: fewer of them where locks are not to be had, or it takes long; where one row alone cannot be
-    /// locked, those behind it. None if there are none.
+    /// Compares the next rows: fewer of them where locks cannot be had, or it takes long; where one row alone cannot be
+    /// locked, those after it. None if there are none.
     pub(super) fn send_some(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
         let mut tried = 0;
         while tried < TRIES {
@@ -92,7 +92,7 @@ impl Walk<'_> {
         self.step_over(of, after)
     }
 
-    /// Compares the first row behind those whose locks are not to be had. None if there is none.
+    /// Compares the first row after those whose locks cannot be had. None if there is none.
     fn step_over(&mut self, of: &Of, after: &Option<Vec<u8>>) -> Result<Option<Sent>, NotSent> {
         let mut stepping = Stepping::new(after.as_deref().unwrap_or_default());
         let Ok(mut found) = self.send(of, (Some(stepping.last()), None), 1, 0)? else {
@@ -115,8 +115,8 @@ impl Walk<'_> {
         Ok(Some(found))
     }
 
-    /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says which lock
-    /// was not to be had.
+    /// Writes a comparison of a range into the log: at most so many rows, of which some are shown. The inner error says
+    /// which lock could not be had.
     pub(super) fn send(
         &self,
         of: &Of,

@@ -23,12 +23,12 @@ const RESTS: u32 = 99;
 const REST_MIN: Duration = Duration::from_millis(5);
 /// A replica that has left so many comparisons, one after the other, without an answer is left out of the rest.
 const SILENT_MAX: u32 = 3;
-/// Once a difference is proven, the rest is looked through for others for so long at most, and for so many.
+/// Once a difference is proven, the rest is searched for others: the longest time for that, and the most of them.
 const GOES_ON_FOR: Duration = Duration::from_secs(60);
 const PROVEN_MAX: usize = 20;
 /// How many lines say what was left out.
 const LEFT_OUT_MAX: usize = 20;
-/// How often a table is compared anew whose definition has changed meanwhile.
+/// How many times a table is compared anew after its definition has changed.
 const DEFINITIONS_MAX: usize = 5;
 
 /// How fast a partition is compared.
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
             let began = Instant::now();
             let sent = match self.send_some(of, &after) {
                 Ok(Some(sent)) => sent,
-                // Nothing but rows whose locks are not to be had.
+                // Nothing but rows whose locks cannot be had.
                 Ok(None) => return Ok(Ok(())),
                 Err(not) => return Ok(Err(not)),
             };

@@ -23,7 +23,7 @@ impl HandOvers {
         self.0.retain(|partition, _| is_wanted(*partition));
     }
 
-    /// How often the primary of a partition was asked.
+    /// How many times the primary of a partition was asked.
     pub fn times(&self, partition: PartitionId) -> u32 {
         self.0.get(&partition).map_or(0, |(_, times)| *times)
     }

@@ -24,8 +24,8 @@ pub struct Keeper {
     me: NodeId,
     /// After so long a replica whose node is away is made again elsewhere. None: never.
     repair_after: Option<Duration>,
-    /// After so long a move whose new replica gets no further has come to no end; after a fifth of it, one whose new replica
-    /// is not heard.
+    /// After so long a move whose new replica gets no further has failed; after a fifth of it, one whose new replica is
+    /// not heard.
     move_patience: Duration,
     /// Since when replicas, which are not in sync, are not heard.
     unheard: Unheard,
@@ -116,7 +116,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What makes a lost replica again elsewhere, if there is one, and a node for it.
+    /// The move that makes a lost replica again elsewhere, if a replica is lost and there is a node for it.
     fn repair(&mut self, partition: PartitionId, lost: &[NodeId], placement: &Placement) -> Option<Move> {
         let mut no_room = None;
         for from in lost {
@@ -159,8 +159,8 @@ impl Keeper {
         lost
     }
 
-    /// Why a move comes to no end, if so, and the node that was to get the replica: it is lost, is none of the cluster's any
-    /// more, is not heard, or its replica gets no further.
+    /// Why a move has failed, if so, and the node that was to get the replica: the node is lost, is none of the
+    /// cluster's any more, or is not heard, or its replica gets no further.
     fn is_in_vain(
         &mut self,
         found: Move,
@@ -243,7 +243,7 @@ impl Keeper {
     }
 }
 
-/// What a replica may not be needed for before it goes: the one in its place is in sync, or as many others as the partition
+/// The condition under which a replica may go: the one in its place is in sync, or as many others are as the partition
 /// is to have.
 fn once(found: Move, placement: &Placement) -> Once {
     if fault_injection::is_on("removed-before-the-other-is-in-sync") {

@@ -5,7 +5,8 @@
 //! leads the partition carries them out, whichever machine it is on, and whichever node leads meanwhile.
 //!
 //! - [`Move`], [`Moves`] (`moves`): what the control store has of them.
-//! - [`Placement`]: what all partitions have where, and where a replica is to go: to the least loaded node that has none.
+//! - [`Placement`]: which replicas the nodes have, and which node is to get another one: the least loaded one that has
+//!   none.
 //! - [`drain_round`], [`balance_round`] (`round`): what an operator's command does again and again.
 //! - [`next_primary`] (`primaries`): which primary is to change so that nodes lead about as many partitions.
 //! - `keeper`: what a node does for the partitions that it leads, and the repair of what is lost.
@@ -14,10 +15,10 @@
 //! - `given_up`: the directory of a replica that its node has no more.
 //!
 //! Invariants:
-//! 1. **First one more, then one less.** A replica is removed once the one in its place is in sync, or once as many others
-//!    are in sync as the partition is to have.
+//! 1. **First one more, then one less.** A replica is removed once the one in its place is in sync, or once as many
+//!    others are in sync as the partition is to have. One that is still being copied does not count. The primary checks
+//!    this when it makes the change, not when the removal was asked for.
 //! 2. **One at a time.** A partition has at most one move. Another one takes its place by compare-and-swap only.
-//!    What is copied counts for nothing. The primary looks at this when it makes the change, not when that was wanted.
 //! 3. **Nothing is deleted that may be needed.** A replica's directory is deleted only under a configuration without it
 //!    that has as many in sync as the partition is to have, is not older than what the replica has seen, is of the same
 //!    control store, and with no forced loss since the replica was in sync. It is read after the replica was closed: what

@@ -11,12 +11,12 @@ use crate::protocol::{NodeId, PartitionId};
 
 /// Before the number of a partition in the key of its move.
 const MOVES: &str = "moves/";
-/// So long a node is not tried again that a move to it has come to no end, unless a command asks for it.
+/// How long a node is not tried again after a move to it has failed, unless a command asks for it.
 const AVOIDED: Duration = Duration::from_secs(600);
 /// The most failed moves that are kept of one partition.
 const FAILED_MAX: usize = 8;
 
-/// A change of where a partition's replicas are. One of both is there.
+/// A change of where a partition's replicas are. At least one of `from` and `to` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Move {
@@ -38,11 +38,11 @@ pub enum Purpose {
     Operator,
     /// The replica's node is away. It ends if the replica is in sync again before another one has taken its place.
     Repair,
-    /// The replica was made by a move that has come to no end, and goes unless it is in sync meanwhile.
+    /// The replica was made by a move that has failed, and goes unless it is in sync meanwhile.
     TakenBack,
 }
 
-/// A move that has come to no end.
+/// A move that has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedMove {
@@ -80,7 +80,7 @@ impl Move {
 struct Entry {
     /// What is under way.
     under_way: Option<Move>,
-    /// What has come to no end, the newest last.
+    /// The moves that have failed, the newest last.
     #[serde(default)]
     failed: Vec<FailedMove>,
 }
@@ -139,7 +139,7 @@ impl Moves {
         self.found.iter().filter_map(|(partition, (entry, _))| Some((*partition, entry.under_way?)))
     }
 
-    /// The moves that have come to no end lately, of any partition.
+    /// The moves that have failed lately, of any partition.
     pub fn failed<'m>(&'m self) -> impl Iterator<Item = (PartitionId, &'m FailedMove)> {
         let of = |(partition, (entry, _)): (&PartitionId, &'m (Entry, Revision))| {
             let partition = *partition;
@@ -148,7 +148,7 @@ impl Moves {
         self.found.iter().flat_map(of).filter(|(_, failed)| failed.is_recent())
     }
 
-    /// Why a node is not tried now, if so: a move to it has come to no end lately.
+    /// Why a node is not tried now, if so: a move to it has failed lately.
     pub fn why_avoided(&self, node: u32) -> Option<&FailedMove> {
         self.failed()
             .map(|(_, failed)| failed)
@@ -156,7 +156,7 @@ impl Moves {
             .max_by_key(|failed| failed.at)
     }
 
-    /// Forgets what has come to no end: a command tries it again.
+    /// Forgets the moves that have failed: a command tries them again.
     ///
     /// # Errors
     /// Those of the store.
@@ -184,7 +184,7 @@ impl Moves {
         self.put(store, partition, Entry { under_way: next, failed })
     }
 
-    /// The same, for a move that has come to no end, for this reason.
+    /// The same, for a move that has failed, for this reason.
     ///
     /// # Errors
     /// Those of the store.

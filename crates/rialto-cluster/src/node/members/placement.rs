@@ -12,7 +12,7 @@ use crate::node::replica::read_configurations;
 use crate::protocol::replication::{Configuration, Known};
 use crate::protocol::{NodeId, PartitionId};
 
-/// What all partitions have where, at about one moment.
+/// Which replicas the nodes have, of all partitions, at about one moment.
 #[derive(Debug, Clone)]
 pub struct Placement {
     /// How many replicas a partition is to have.
@@ -27,7 +27,7 @@ pub struct Placement {
     pub moves: Moves,
 }
 
-/// No node can get a replica: each that is a member has one of this partition already.
+/// No node can get a replica: each that is a member has one of this partition already, or was tried in vain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoRoom {
     /// The partition.
@@ -127,10 +127,10 @@ impl Placement {
         self.configurations.iter().filter(leads).count()
     }
 
-    /// Which move has a partition leave a node: another replica takes the place of the one there, on the preferred node or
-    /// on the least loaded one that has none; unless enough others are in sync. Those on nodes that drain, and on lost nodes,
-    /// do not count. If enough others are there and one of them only catches up, the replica waits for that one. A node to
-    /// which a move has come to no end lately is not tried.
+    /// The move by which a partition leaves a node. Another replica takes the place of the one there, on the preferred
+    /// node or on the least loaded one that has none, unless enough others are in sync. Those on nodes that drain, and
+    /// on lost nodes, do not count. If enough others are there and one of them only catches up, the replica waits for
+    /// that one. A node to which a move has failed lately is not tried.
     ///
     /// # Errors
     /// [`NoRoom`].

@@ -21,7 +21,7 @@ pub struct Round {
     pub left: usize,
     /// Partitions for whose replicas there is no node.
     pub no_room: Vec<NoRoom>,
-    /// Moves that have come to no end lately.
+    /// Moves that have failed lately.
     pub failed: Vec<(PartitionId, FailedMove)>,
     /// The configurations of the partitions.
     pub configurations: BTreeMap<PartitionId, Configuration>,
@@ -57,7 +57,7 @@ impl fmt::Display for RoundError {
             RoundError::NotDraining(name) => write!(
                 f,
                 "{name} is not being drained any more: rialto cluster join was run for it. What is under way goes on; to drain \
-                 it again: rialto cluster drain {name}"
+                 it again: rialto cluster drain {name} --data DIR"
             ),
         }
     }

@@ -10,7 +10,7 @@ use crate::protocol::{NodeId, PartitionId};
 /// After a longer pause between two notes nothing is known of what was heard meanwhile.
 const NOTES_APART: Duration = Duration::from_secs(10);
 
-/// Since when replicas are not heard, as far as that was seen: time in which it was not looked does not count.
+/// Since when replicas are not heard, as far as the node has looked: other time does not count.
 #[derive(Debug, Default)]
 pub struct Unheard {
     since: BTreeMap<(PartitionId, NodeId), Instant>,

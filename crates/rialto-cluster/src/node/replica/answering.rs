@@ -37,8 +37,9 @@ type Key = (Level, Lsn, u64);
 enum Then {
     /// A thread is woken. It looks again.
     Wake(Arc<Waker>),
-    /// This is told, on the thread that drives the replica ([`Inputs`]): whether it may be answered. It waits for no transaction's lock and
-    /// for no disk. It may wait for a step of a partition of this node, and write to links what they take at once.
+    /// This is told, on the thread that drives the replica ([`Inputs`]): whether it may be answered. It waits for no
+    /// transaction's lock and for no disk. It may wait for a step of a partition of this node, and write to links what
+    /// they take at once.
     Tell(Box<dyn FnOnce(bool) + Send>),
 }
 

@@ -14,7 +14,7 @@ use crate::node::transfer::{Source, Transfers};
 use crate::protocol::replication::LogState;
 use crate::protocol::{Epoch, Life, NodeId, PartitionId};
 
-/// How long a replica that is to lead waits for its redo while that does not get on.
+/// How long a replica that is to lead waits for a redo that makes no progress.
 const LEAD_WITHIN: Duration = Duration::from_secs(600);
 
 /// Makes what each partition has from the beginning.

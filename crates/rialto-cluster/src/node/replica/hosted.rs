@@ -55,7 +55,7 @@ pub enum Level {
     Disk,
 }
 
-/// How far a replica is that catches up.
+/// The progress of a replica that catches up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Catching {
     /// The end of what it has of this replica's log, in bytes.
@@ -156,7 +156,7 @@ pub(super) struct Shared {
     pub queued: AtomicUsize,
     /// Whether the driver is to look at the log anyway.
     pub is_log_moved: AtomicBool,
-    /// Told when the replica begins or ends to lead.
+    /// Told when the replica begins to lead, or stops leading.
     pub changed: Condvar,
     /// The transactions that read while it follows.
     pub reads: Arc<Reads>,
@@ -167,7 +167,7 @@ pub(super) struct State {
     pub machine: Option<Replica>,
     pub kernel: Kernel,
     pub admission: Admission,
-    /// How often it has begun, or ended, to lead: what began at an earlier number is over.
+    /// How many times it has begun to lead, or stopped leading: what began at an earlier number is over.
     pub leads: u64,
     /// The epoch in which it has begun to lead, and whether what was answered before is there.
     pub began: (Epoch, LostBefore),
@@ -264,19 +264,20 @@ impl HostedReplica {
         self.tell(Input::Switchover(to));
     }
 
-    /// The partition gets a replica on another node, if this one leads. It is told again until the configuration shows it.
+    /// The partition gets a replica on another node, if this one leads. The caller repeats it until the configuration
+    /// shows it.
     pub fn add(&self, node: NodeId) {
         self.tell(Input::Add(node));
     }
 
-    /// The partition has no replica on another node any more, if this one leads, and under a configuration of which this is
-    /// so. It is told again until the configuration shows it.
+    /// The partition has no replica on another node any more, if this one leads, and under a configuration for which
+    /// this holds. The caller repeats it until the configuration shows it.
     pub fn remove(&self, node: NodeId, once: Once) {
         self.tell(Input::Remove(node, once));
     }
 
-    /// How far another node's replica is, which catches up with this one. It never goes back while the node's database and
-    /// this process are the same.
+    /// The progress of another node's replica that catches up with this one. It never goes back while the node's
+    /// database and this process are the same.
     pub fn catching(&self, node: NodeId) -> Catching {
         let state = self.shared.state.lock();
         let peers = state.machine.as_ref().map(|machine| machine.status(self.shared.clock.now()).peers);
@@ -330,13 +331,14 @@ impl HostedReplica {
         }
     }
 
-    /// Waits for at most this time until the replica begins or ends to lead.
+    /// Waits for at most this time until the replica begins to lead, or stops leading.
     pub fn wait_for_change(&self, patience: Duration) {
         let mut state = self.shared.state.lock();
         self.shared.changed.wait_for(&mut state, patience);
     }
 
-    /// The database for what may read behind: a standby's, or the primary's. None while it is opened or copied.
+    /// The database, for readers of which it may lie behind the primary: a standby's, or the primary's. None while it
+    /// is opened or copied.
     pub fn readable(&self) -> Option<Database> {
         match &self.shared.state.lock().kernel {
             Kernel::Closed => None,

@@ -71,9 +71,9 @@ impl ReadPermit {
         ReadPermit { reads, pool, number, end }
     }
 
-    /// Reads what the body does, in a transaction of its own. It sees one state of the partition, no older than when the permit was
-    /// given. If the replica is to go on meanwhile, the transaction is cancelled: each further read of the body fails. The replica
-    /// waits until the body has returned, so that is to wait for nothing else.
+    /// Runs the body in a transaction of its own, which only reads. It sees one state of the partition, no older than
+    /// when the permit was given. If the replica is to go on meanwhile, the transaction is cancelled: each further read
+    /// of the body fails. The replica waits until the body has returned, so the body must not wait for anything else.
     ///
     /// # Errors
     /// [`NotRead`]. Errors of the body count as such of the read.

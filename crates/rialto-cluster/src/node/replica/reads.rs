@@ -28,10 +28,10 @@ pub struct Wanted {
 /// 1. A transaction begins only on tables that are known to be as young as it wants, and that have nothing which the primary has
 ///    not let the log be redone to: other replicas in sync may lack that, and it may be lost.
 /// 2. None begins once the replica is to lead, and each that is open is told to end then.
-/// 3. Each place that may be redone is redone within twice a bounded time and what the redo itself takes: if it is not after that
-///    time, each transaction is told to end, and none begins until the place is redone.
+/// 3. Each place that may be redone is redone within twice the patience, plus what the redo itself takes: if it is not
+///    redone after the patience, each transaction is told to end, and none begins until the place is redone.
 pub struct Reads {
-    /// So long may the redo be behind where there are transactions.
+    /// How long the redo may be behind where there are transactions.
     patience: Duration,
     /// Whether the primary is about to be asked where its log ends.
     is_asked: AtomicBool,
@@ -105,7 +105,8 @@ pub enum Renewal {
 }
 
 impl Reads {
-    /// Of a replica that is not open yet. So long the redo may be behind where there are transactions.
+    /// Those of a replica that is not open yet. The patience is how long the redo may be behind where there are
+    /// transactions.
     pub fn new(patience: Duration) -> Reads {
         Reads {
             patience,

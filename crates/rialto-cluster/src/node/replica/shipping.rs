@@ -21,7 +21,7 @@ pub struct Shipping {
     sending: Arc<Sending>,
     partition: PartitionId,
     me: Member,
-    /// So many bytes of log stay for each replica.
+    /// The most bytes of log that are kept for each replica.
     log_bytes: u64,
     streams: BTreeMap<NodeId, Shipped>,
     /// Cursors that came with copies: they keep the log for replicas whose streams have not begun.
@@ -54,7 +54,7 @@ impl Shipping {
         Shipping { sending, partition, me, log_bytes, streams, kept }
     }
 
-    /// Keeps the log behind a copy for a replica.
+    /// Keeps the log from a copy's place on, for a replica.
     pub fn keep(&mut self, to: NodeId, cursor: LogCursor) {
         self.kept.insert(to, cursor);
     }

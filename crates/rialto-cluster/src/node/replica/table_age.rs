@@ -1,4 +1,4 @@
-//! [`TableAge`]: how old the tables of a replica are that follows.
+//! [`TableAge`]: the age of the tables of a replica that follows.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use rialto::fault_injection;
 
 use crate::protocol::Moment;
 
-/// So many ends of the primary's log, and so many places of clients, are waited for at a time. The nearest ones stay.
+/// The most ends of the primary's log, and the most places of clients, that are waited for at a time. The nearest ones
+/// stay.
 const ENDS_MAX: usize = 64;
 
 /// An end of the primary's log that the tables are to have.

@@ -13,7 +13,7 @@ use super::session::{SessionTransaction, failed, retry, unknown};
 use super::work::{level, of_replica, unprotected};
 use crate::protocol::transactions::Level;
 
-/// Why a statement has no effect whose partition has another primary, or none, by now.
+/// Why a statement has no effect if its partition has another primary, or none, by now.
 const NOT_SERVED_ANY_MORE: &str = "its partition's primary has changed";
 
 /// How a statement that is alone has ended here.

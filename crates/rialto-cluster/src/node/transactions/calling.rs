@@ -32,13 +32,13 @@ use crate::protocol::transactions::{
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// What ends tries, as far as partitions do not say more.
+/// Why a try was ended, if partitions do not say more.
 const OFTEN: &str = "a deadlock, a lock time-out or a change of a primary";
 
-/// So much longer than a call is tried, a try that runs is waited for. Then it is cancelled, and its end is waited for
-/// as long again.
+/// How much longer than a call is tried a running try is waited for. Then it is cancelled, and its end is waited for as
+/// long again.
 const GRACE: Duration = Duration::from_secs(10);
-/// Nothing waits longer.
+/// No call is tried for longer.
 const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How one try of a call has ended.

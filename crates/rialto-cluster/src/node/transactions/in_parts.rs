@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-/// Does something with each of these, in their order: with all at once, and with halves of what is too much. Which error says
-/// so, `is_too_much` tells.
+/// Does something with each of these, in their order: with all at once, or, if that is too much, with each half in
+/// turn. `is_too_much` says which errors mean that.
 ///
 /// # Errors
-/// One that is another, or that comes of one alone; with the first of those that it came of. What comes after them is not done.
+/// The first error that means something else, or that one of them alone gives, with the first of those that it is
+/// about. What comes after these is not done.
 pub fn in_parts<E>(
     all: Range<usize>,
     is_too_much: &impl Fn(&E) -> bool,
@@ -32,7 +33,7 @@ mod tests {
         Otherwise,
     }
 
-    /// Those that are done if so many at once are too many, and those from one on fail.
+    /// What is done if more than `limit` at once are too many, and those from `fails_from` on fail.
     fn done(limit: usize, fails_from: usize) -> (Vec<usize>, Result<(), (usize, Failed)>) {
         let mut done = Vec::new();
         let ended = in_parts(0..300, &|error| *error == Failed::TooMany, &mut |part: Range<usize>| {

@@ -8,12 +8,14 @@
 //! - `branch`: one branch. `inbox`: its tasks. `workers`: the node's queue of work that may block, and its threads.
 //! - `rows`: the system's rows of a partition, in a table.
 //! - `opening`: how a partition begins to be served, and ends.
-//! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch runs of a call.
+//! - `calling`: calls, on the node that a program calls. `over`: those of several partitions. `called`: what a branch
+//!   runs of a call.
 //! - `counts`: what a node counts of its transactions.
 //! - `reading`: transactions that only read, at replicas of this node that follow. `reader`: a branch there. `positions`: places of
 //!   logs, for clients that read there what they have written.
 //! - `coordinators`: the transactions that are coordinated here. `session`: one of them, as a SQL session has it.
-//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node. `statements_here`: those that run.
+//! - `alone`: a statement that is alone in its transaction, in a partition of its session's node. `statements_here`:
+//!   those that run.
 //! - `cluster`: all of it, for one node.
 //!
 //! Invariants, beside those of the state machines:

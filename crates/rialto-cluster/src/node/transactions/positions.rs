@@ -16,10 +16,12 @@ use super::work::{Answer, What};
 use crate::protocol::replication::LostBefore;
 use crate::protocol::{Epoch, PartitionId};
 
-/// Positions at or behind what a session has written in these partitions, each at level 2. `watch` is given what cancels the wait.
+/// Positions at or after what a session has written in these partitions, each at level 2. `watch` is given what cancels
+/// the wait.
 ///
-/// A position is the end of the partition's log, told by its primary after the transaction was answered. So it is behind the
-/// commit, or, where another partition has decided, behind *Prepared*: what reads at it waits for the end of what is prepared there.
+/// A position is the end of the partition's log, told by its primary after the transaction was answered. So it lies
+/// after the commit, or, where another partition has decided, after *Prepared*: what reads at it waits for the end of
+/// what is prepared there.
 ///
 /// # Errors
 /// A partition has no primary; or what was written may be lost: at level 1 if another primary leads since, at any level if answers
@@ -102,7 +104,7 @@ fn unexpected(partition: PartitionId) -> SqlError {
     told("XX000", format!("{partition} gave a reply of another kind"), "", Cause::None)
 }
 
-/// No 40001: the transaction was committed, and is not to be run again without a look.
+/// Not 40001: the transaction was committed, and must not be run again before the client has looked for its effects.
 fn lost(partition: PartitionId) -> SqlError {
     let message = format!(
         "what the session's last transaction has written in {partition} may be lost: another primary leads"

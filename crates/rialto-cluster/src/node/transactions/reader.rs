@@ -112,7 +112,7 @@ impl Reader {
     /// The reply to the last request. None if it has ended: it has given way, or its replica's database was closed.
     pub fn reply(&mut self) -> Option<Reply> {
         let reply = self.replies.recv().ok()?;
-        // What is wrong with a statement that was ended is that.
+        // An error after the statement was told to end comes from that end.
         (reply.answer.is_ok() || !self.end.is_told()).then_some(reply)
     }
 }

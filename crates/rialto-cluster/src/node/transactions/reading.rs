@@ -19,12 +19,13 @@ use super::session::{SessionTransaction, failed, told};
 use crate::node::replica::{HostedReplica, NotHere, ReadPermit, ToldPlace};
 use crate::protocol::{Epoch, PartitionId};
 
-/// So long a replica of this node may take until it is as young as is wanted. Then the primary is read.
+/// How long a replica of this node may take until it is as young as is wanted. Then the primary is read.
 const REPLICA_WITHIN: Duration = Duration::from_millis(250);
 
-/// A transaction that only reads. Each partition that it uses is read at this node's replica, if that is there, follows, and is
-/// young enough when the partition is used first; else at the primary. It stays so until the end, so each partition is at one
-/// state. What a session has not been told of is read again at the primary, if the replica has to go on, or cannot answer.
+/// A transaction that only reads. Each partition that it uses is read at this node's replica, if that is there,
+/// follows, and is young enough when the partition is used first; else at the primary. A partition is read there until
+/// the end, so it is at one state. If the replica has to go on, grows too old or cannot answer before the session was
+/// told of anything there, the partition is read again at the primary.
 pub struct ReadingTransaction {
     node: Arc<Transactions>,
     opening: SqlOpening,

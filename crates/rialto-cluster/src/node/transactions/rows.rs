@@ -16,7 +16,8 @@ pub const TABLE: &str = "rialto_cluster";
 /// What a row is about: the first byte of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The comparison of replicas that was made last. It has the first key of all: a range behind it is without it.
+    /// The comparison of replicas that was made last. It has the first key of all: a range after it does not contain
+    /// it.
     Comparison = 0,
     Bound = 1,
     Committed = 2,
@@ -135,7 +136,7 @@ pub fn comparison(tx: &mut Transaction<'_>, table: &Table) -> Result<Option<Vec<
     }
 }
 
-/// The key of that row, as the table's primary index has it: all others come behind it.
+/// The key of that row, as the table's primary index has it: all others come after it.
 ///
 /// # Errors
 /// Those of a table that is another one.

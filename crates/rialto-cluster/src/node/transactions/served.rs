@@ -65,7 +65,7 @@ struct Forgetting {
     level: Option<Level>,
 }
 
-/// So many rows go in one transaction.
+/// The most rows that go in one transaction.
 const FORGOTTEN_MAX: usize = 256;
 
 impl State {
@@ -73,7 +73,7 @@ impl State {
         self.branches.as_ref()?.get(&id)
     }
 
-    /// How far a decision is that was made.
+    /// How far a decision that was made is.
     fn stage(&self, id: TransactionId) -> DecisionStage {
         match self.participant.remembers(id) {
             None => DecisionStage::Over,
@@ -691,7 +691,7 @@ impl ServedPartition {
     }
 }
 
-/// How often, and after which pauses, a commit of the system's is tried that must not fail.
+/// How many times, and after which pauses, a commit of the system's that must not fail is tried.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -28,7 +28,7 @@ use crate::protocol::transactions::{
 
 /// How long a statement waits for a primary of its partition.
 const PRIMARY_WITHIN: Duration = Duration::from_secs(20);
-/// How often it then looks whether it was cancelled.
+/// How often a statement that waits looks whether it was cancelled.
 const LOOK_FOR_PRIMARY: Duration = Duration::from_millis(50);
 /// The longest wait for a lock in a transaction that has branches in several partitions: two of them may wait for each other,
 /// and no partition sees both waits.

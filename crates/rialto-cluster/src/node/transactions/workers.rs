@@ -12,7 +12,7 @@ use rialto::fault_injection;
 use super::branch::Branch;
 use super::served::ServedPartition;
 
-/// So many threads stay for later work.
+/// How many idle threads stay for later work.
 const IDLE_MAX: usize = 256;
 /// Statements' expressions are trees of up to 500 levels.
 const STACK_BYTES: usize = 8 << 20;
@@ -144,7 +144,7 @@ impl Workers {
         self.shared.wake_ups.load(Ordering::Relaxed)
     }
 
-    /// Has the threads end that have nothing to do.
+    /// Ends the threads that have nothing to do.
     pub fn close(&self) {
         let asleep = {
             let mut state = self.shared.state.lock();
@@ -192,7 +192,7 @@ impl Shared {
         thread.stack_size(STACK_BYTES).spawn(move || shared.serve()).map(drop)
     }
 
-    /// Has a thread come for what is queued behind a job that is to run now. Without one, no queued job may count on
+    /// Has a thread come for what is queued after a job that is to run now. Without one, no queued job may count on
     /// being run.
     fn call_another(self: &Arc<Shared>, state: MutexGuard<'_, State>) {
         let Err((mut state, error)) = self.call_one(state) else { return };
@@ -355,8 +355,8 @@ mod tests {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// The longest wait for something that has to come. `RIALTO_PATIENCE_S` gives another number of seconds, for runs with
-    /// bugs put back.
+    /// The longest wait for something that has to come. `RIALTO_PATIENCE_S` gives another number of seconds, for runs
+    /// with fault injection.
     fn patience() -> Duration {
         let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
         Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(120))

@@ -92,7 +92,7 @@ impl Replica {
         }
     }
 
-    /// A configuration has become known that was put in force.
+    /// Takes a configuration that has become known, and was put in force.
     fn adopt(&mut self, at: At, known: Known) {
         let configuration = &known.configuration;
         let swap = self.common.store.open_swap();

@@ -12,9 +12,10 @@ use super::message::Fitness;
 use super::peer::{Peer, PeerLog};
 use crate::protocol::{Moment, NodeId};
 
-/// The most wishes of an operator that a primary keeps. Further ones are not taken: they are to be told again anyway.
+/// The most wishes of an operator that a primary keeps. Further ones are not taken: their senders repeat them anyway.
 const WISHES_MAX: usize = 64;
-/// A wish that was not told again for so long goes: what it was for may be over. Those that tell one do so about each second.
+/// A wish that is not repeated for so long is dropped: what it was for may be over. Its sender repeats it about each
+/// second.
 const WISH_LASTS: Duration = Duration::from_secs(4);
 
 /// What an operator wants.
@@ -92,7 +93,8 @@ impl Leading {
         Some(known.with(ready.member))
     }
 
-    /// The replica that becomes the only one in sync has on its disk what was answered (C3).
+    /// The next configuration. If it leaves this replica alone in sync: only once its disk has everything that was
+    /// answered (C3).
     fn if_safe(
         &self,
         common: &mut Common,

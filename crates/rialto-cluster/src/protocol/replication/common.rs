@@ -31,7 +31,7 @@ pub(super) struct Common {
     /// The newest configuration that is known to have been in force. Its epoch is at most the saved one.
     pub known: Option<Arc<Known>>,
     pub fitness: Fitness,
-    /// How often its database was to lead and did not, since it last did.
+    /// How many times in a row its database was to lead, and did not.
     pub lead_failures: u32,
     /// The configuration in the control store that was refused last.
     pub refused: Option<Known>,

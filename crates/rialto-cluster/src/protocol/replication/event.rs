@@ -28,13 +28,13 @@ pub struct At {
 }
 
 impl At {
-    /// The same, for what needs a log.
+    /// The same with the log, if there is one.
     pub(super) fn with_log(self) -> Option<WithLog> {
         self.log.map(|log| WithLog { now: self.now, log })
     }
 }
 
-/// When a step is taken, and how far the log is then, that is there.
+/// As [`At`], for a step that has a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WithLog {
     pub now: Moment,
@@ -127,9 +127,9 @@ pub enum Event {
         /// The standby that is to lead.
         to: NodeId,
     },
-    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads: it is
-    /// to be told again, about each second, until the configuration shows the replica: what is not told again is forgotten
-    /// after some seconds. A member's replica stays as it is.
+    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads. The
+    /// wish is to be repeated, about each second, until the configuration shows the replica; one that is not repeated
+    /// is forgotten after some seconds. A member's replica stays as it is.
     AddLearner {
         /// The replica.
         member: Member,
@@ -139,7 +139,7 @@ pub enum Event {
     Remove {
         /// Its node.
         node: NodeId,
-        /// It goes only under a configuration of which this is so.
+        /// It is removed only under a configuration for which this holds.
         once: Once,
     },
     /// An operator has this replica lead, whatever the control store and other replicas say. What they have and this one
@@ -167,8 +167,8 @@ pub struct Saved {
     pub agrees: Epoch,
 }
 
-/// What a replica that goes is not needed for. It is looked at when the change is made, which may be long after it was
-/// wanted.
+/// The condition under which a replica may be removed. It is checked when the change is made, which may be long after
+/// the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Once {
     /// The replica on this node is in sync.
@@ -180,7 +180,7 @@ pub enum Once {
 }
 
 impl Once {
-    /// Whether this is so for a node's replica.
+    /// Whether this holds for a node's replica.
     pub fn holds(self, node: NodeId, configuration: &Configuration) -> bool {
         match self {
             Once::InSync(to) => to != node && configuration.life_in_sync(to).is_some(),
@@ -224,9 +224,9 @@ pub enum Effect {
         /// The new value.
         configuration: Configuration,
     },
-    /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are none, or
-    /// give [`Event::CannotShip`]. A long stretch goes in several messages, one behind the other. Another stretch of the
-    /// same stream that begins before the end of the last one repeats what seems to be lost.
+    /// Send blocks of the log as a [`Message::Blocks`](super::Message::Blocks) with their bytes, also if there are
+    /// none, or give [`Event::CannotShip`]. A long stretch goes in several messages, one after the other. Another
+    /// stretch of the same stream that begins before the end of the last one repeats what seems to be lost.
     Ship {
         /// The replica, in its life.
         to: Member,
@@ -246,22 +246,22 @@ pub enum Effect {
     RedoUpTo(Lsn),
     /// Write the log to the disk.
     SyncDisk,
-    /// Take transactions. The first block of the replica's own says this epoch.
+    /// Take transactions.
     Lead {
         /// The epoch.
         epoch: Epoch,
         /// Whether what was answered before is there. If not, transactions over partitions ask their branches.
         lost_before: LostBefore,
     },
-    /// Take no transactions any more, answer none, close the database, and open it as a follower; then [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no
-    /// [`Event::Led`] comes from it.
+    /// Take no transactions any more, answer none, close the database, and open it as a follower; then
+    /// [`Event::Opened`]. An [`Effect::Lead`] that has not ended yet is taken back: no [`Event::Led`] comes from it.
     Follow,
-    /// Take no new transactions, and end those that run; the log then stands still.
+    /// Take no new transactions, and wait for those that run; the log then stands still ([`Event::Drained`]).
     Drain,
     /// Take transactions again, after [`Effect::Drain`].
     GoOn,
-    /// Go back to a checkpoint before a place that this node's log shares with the primary's, or take a new copy: the log has
-    /// something that the primary's has not. Exactly one [`Event::Opened`] or [`Event::StartOverFailed`] follows.
+    /// Take a new copy: the primary's log cannot follow this one, or the tables are not the log, redone (C6). Exactly
+    /// one [`Event::Opened`] or [`Event::StartOverFailed`] follows.
     StartOver {
         /// The primary.
         primary: NodeId,

@@ -23,7 +23,7 @@ struct Handover {
     with: Vec<Member>,
 }
 
-/// So often in the time of a heartbeat a primary may be asked where its log ends.
+/// How many times in a heartbeat a primary may be asked where its log ends.
 const END_QUESTIONS_MAX: u32 = 64;
 
 /// What is being done about a database that is not whole.
@@ -47,7 +47,7 @@ struct Told {
 /// has run out, if it may.
 #[derive(Debug)]
 pub(super) struct Following {
-    /// Until then the promise that it has given, or an earlier process of its life may have given, holds.
+    /// The promise that it has given, or that an earlier process of its life may have given, holds until then.
     promised_until: Moment,
     /// When the primary was heard last.
     heard_at: Moment,
@@ -55,7 +55,7 @@ pub(super) struct Following {
     told: Option<Told>,
     /// The stream that its log's end belongs to.
     stream: Option<Stream>,
-    /// Up to this place the primary has let it redo its log.
+    /// The place up to which the primary has let it redo its log.
     redone_to: Lsn,
     released: Option<Handover>,
     /// Members in sync that have declared a new life, for the known revision.
@@ -114,7 +114,7 @@ impl Following {
         (self.stream, self.told, self.redone_to) = (None, None, Lsn::ZERO);
     }
 
-    /// A database that is whole was not to be had.
+    /// No whole database could be made.
     pub fn start_over_failed(&mut self, common: &Common, now: Moment) {
         self.starting_over = StartingOver::From(now + common.options.retry);
     }

@@ -92,7 +92,7 @@ impl Forcing {
             received.filter(|received| received.position > end).map(|received| (*node, received))
         };
         let ahead = self.fenced.iter().filter_map(is_ahead).collect();
-        // Nor is it known how far those are whose database was not open.
+        // Nor is the end of the log known of replicas whose database was not open.
         let is_unknown = |(node, received): &(NodeId, Option<LogPoint>)| received.is_none().then_some(*node);
         let unasked = self.without.iter().copied().chain(self.fenced.iter().filter_map(is_unknown)).collect();
         common.effect(Effect::Report(Report::ForcedLoss { ahead, unasked }));

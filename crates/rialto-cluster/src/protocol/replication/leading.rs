@@ -48,7 +48,7 @@ pub struct Answers {
 ///
 /// 1. `agreed` is in the memory of all replicas in sync, and of those that an open swap adds; with fewer than
 ///    `min_in_sync` also on this disk. It never goes back.
-/// 2. `owed` is at or behind no answer: everything that was answered at level 2 or 3 in any epoch ends at or before it.
+/// 2. No answer lies after `owed`: everything that was answered at level 2 or 3 in any epoch ends at or before it.
 #[derive(Debug)]
 pub(super) struct Leading {
     /// The epoch in which it began to lead.
@@ -68,7 +68,7 @@ pub(super) struct Leading {
     pub(super) wishes: Vec<(Wish, Moment)>,
     served_since: Moment,
     last_step: Moment,
-    /// Only for a bug that can be put back.
+    /// Only for fault injection.
     served_at_last_step: bool,
 }
 
@@ -175,8 +175,8 @@ impl Leading {
                 .is_some_and(|known| known.configuration.in_sync.len() < common.options.min_in_sync)
     }
 
-    /// A replica asks where the log ends. Only a primary that serves says so: at a moment behind the question nothing was
-    /// answered elsewhere, so all that was answered before the question is in this log.
+    /// A replica asks where the log ends. Only a primary that serves says so: at a moment after the question no other
+    /// replica served, so all that was answered before the question is in this log.
     pub fn tell_end(&self, common: &mut Common, at: At, to: Member, asked_at: Moment) {
         let serves = self.serves(common, at.now) || fault_injection::is_on("end-told-without-promises");
         let Some(log) = at.log.filter(|_| serves) else { return };

@@ -72,7 +72,8 @@ pub enum Message {
         #[serde(with = "log_point")]
         end: LogPoint,
     },
-    /// The primary's log does not go through this end of the receiver's log, or is not there any more behind it.
+    /// The primary's log does not go through this end of the receiver's log, or does not have the blocks after it any
+    /// more.
     StartOver {
         /// The stream that was to begin there, or to go on.
         stream: Stream,

@@ -24,41 +24,43 @@
 //!   new lives, or by force. It leads only under a configuration that its own process has swapped in; therefore a swap that an
 //!   earlier process has left open is lost by then. The configuration says in which epoch answers may have been lost, and each
 //!   later primary is told so. A replica without a whole database, or that is no member, promises nothing and leads nothing.
-//! - **C5** Standbys redo only what all replicas in sync have. A replica whose log ends where the primary's does not go through
-//!   starts over, unless it is in sync: no answer is cut off.
+//! - **C5** Standbys redo only what all replicas in sync have. A replica starts over if the primary's log does not go
+//!   through the end of its log, unless it is in sync: no answer is cut off.
 //! - **C6** A replica whose tables are not those of the primary at the same place (`node/compare`) is dropped from those in sync,
 //!   and takes a new copy before it gets back. Until the drop is in force it counts as before: a control store that is away
 //!   stops no partition for it.
 //! - **C7** A primary whose log has stopped, or whose database does not lead, gives the promises back, and pauses before it
 //!   tries again. A standby whose appends or redo have failed says so, and is dropped.
 //!
-//! **The age of a replica's tables.** A replica that follows asks its primary for the end of the log, and its clock says when
-//! ([`Event::AskEnd`]). A primary that serves answers. Then everything that was answered before the question, at any level, lies
-//! before that end (C1, C3), also if another primary leads by the time the answer comes; what was answered at level 1 may have been lost.
-//! Once the replica's tables have everything up to that end, they are at most as old as the question. Only one clock is read. A
-//! replica that hears no answer knows less and less of its tables' age.
+//! **The age of a replica's tables.** A replica that follows asks its primary for the end of the log, and its clock
+//! says when ([`Event::AskEnd`]). A primary that serves answers. Then everything that was answered before the question,
+//! at any level, lies before that end (C1, C3), also if another primary leads by the time the answer comes; what was
+//! answered at level 1 may have been lost. Once the replica's tables have everything up to that end, they are at most
+//! as old as the question. Only the replica's clock is read. Without an answer, what it knows of its tables' age grows
+//! older.
 //!
 //! # What a driver does over the kernel
 //!
 //! | effect | carried out by |
 //! |---|---|
 //! | [`Effect::Save`] | a small file beside the database, written anew and synced |
-//! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor(Some(begin))` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
+//! | [`Effect::Ship`] | a `LogCursor` for each stream, made by `Database::log_cursor` when the stream is new; `LogDiverged` and `LogTrimmed` are [`Event::CannotShip`]; `next_blocks` until `end`. `LogCursor::release` follows the acknowledgements |
 //! | [`Effect::Append`] | `Follower::append`, after `Follower::take_load_file` for those that are missing; then [`Event::LogMoved`], or [`Event::AppendFailed`] |
 //! | [`Effect::RedoUpTo`] | `Follower::redo_up_to` |
 //! | [`Effect::SyncDisk`] | `Follower::sync`; at a primary a flush of its log; then [`Event::LogMoved`] |
-//! | [`Effect::Lead`] | `Follower::lead`; then a first block that says the epoch, and [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
+//! | [`Effect::Lead`] | `Follower::lead`, whose first block of its own counts an opening; then [`Event::Led`], or [`Event::LeadFailed`]. Transactions over partitions are told of lost memories |
 //! | [`Effect::Follow`] | close the database, answer nothing of what runs, `Follower::open_redoing_up_to`, [`Event::Opened`] |
 //! | [`Effect::Drain`], [`Effect::GoOn`] | admission |
-//! | [`Effect::StartOver`] | close, go back to an older checkpoint or copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
+//! | [`Effect::StartOver`] | close, copy the primary's directory, `Follower::open_redoing_up_to`; then [`Event::Opened`] or [`Event::StartOverFailed`] |
 //! | [`Effect::EndKnown`] | what reads at this replica are told of the age of its tables |
-//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. [`Event::StoreChanged`] comes from its watch |
+//! | [`Effect::Read`], [`Effect::Swap`] | [`ControlStore`](crate::control::ControlStore), on a thread of its own. No driver watches the store yet: [`Event::StoreChanged`] does not come, and replicas ask by themselves |
 //!
 //! The log of a step is None from [`Effect::Follow`] or [`Effect::StartOver`] until the database is open again, and while a
 //! process opens it. The replica answers heartbeats meanwhile, and promises nothing.
 //!
-//! [`LogState`] is `Follower::point` and the point at or before `Follower::on_disk`; at a primary the end of its log. A
-//! transaction is answered after [`Replica::answers`] covers its place, asked for after it ran.
+//! [`LogState`] is `Follower::point` and `Follower::on_disk_point`; at a primary the end of its log and
+//! `Database::on_disk_point`. A transaction is answered after [`Replica::answers`] covers its place, asked for after it
+//! ran.
 //!
 //! An opening redoes nothing beyond the checkpoint that it begins with: a driver opens with the least bound
 //! (`Follower::open_redoing_up_to`), since other replicas in sync may lack the rest (C5). `RedoUpTo` raises the bound.

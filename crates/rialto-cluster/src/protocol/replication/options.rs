@@ -30,18 +30,19 @@ pub struct ReplicationOptions {
     pub silent_after: Duration,
     /// A standby that lacks blocks and has taken none for so long is dropped, though it promises: its disk may be full.
     pub lag_max: Duration,
-    /// So many bytes of the log may be on their way to a replica; before more is sent it acknowledges some.
+    /// The most bytes of the log on their way to a replica: more are sent once it has acknowledged some.
     pub window: u64,
     /// The least time between two requests to the control store for the same purpose, and before blocks are sent again.
     pub retry: Duration,
     /// While the control store gives no answer, the time between two requests doubles up to this.
     pub retry_max: Duration,
-    /// A replica that hears no primary asks the control store for the configuration so often, if it has no other reason to.
+    /// How often a replica that hears no primary asks the control store for the configuration, if it has no other
+    /// reason to.
     pub poll: Duration,
-    /// A primary whose database is still being opened for transactions, and whose redo has not moved for so long, asks for
-    /// no more promises: its standbys may take over.
+    /// How long the redo of a primary whose database is still being opened for transactions may stand still. After that
+    /// the primary asks for no more promises, and its standbys may take over.
     pub opening_patience: Duration,
-    /// The redo of a replica that follows waits so long for transactions that read there; then they are ended.
+    /// How long the redo of a replica that follows waits for transactions that read there; then they are ended.
     pub redo_waits_max: Duration,
     /// With fewer replicas in sync, memory alone is no protection.
     pub min_in_sync: usize,

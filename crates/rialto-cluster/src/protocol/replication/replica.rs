@@ -295,7 +295,7 @@ impl Replica {
         self.follow(now);
     }
 
-    /// Stops to lead, if it does.
+    /// Stops leading, if it leads.
     pub(super) fn follow(&mut self, now: Moment) {
         if let Role::Leading(_) = self.role {
             self.common.effect(Effect::Follow);

@@ -181,8 +181,8 @@ impl<W: Work> Coordinator<W> {
         matches!(self.state, State::Done)
     }
 
-    /// Sends the actions of a phase, those of other nodes first, and that of the deciding partition after others. `low` is the lowest number of a transaction that runs
-    /// at this node.
+    /// Sends the actions of a phase, those of other nodes first, and that of the deciding partition after others. `low`
+    /// is the lowest number of a transaction that runs at this node.
     ///
     /// # Panics
     /// If another phase is running, a partition has no branch, or the deciding one has no action in the first phase of

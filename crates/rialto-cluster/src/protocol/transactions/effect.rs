@@ -20,7 +20,8 @@ pub enum Keeps {
     AnswerOnly,
 }
 
-/// What the driver of a partition does. The module's page says how each maps to the kernel.
+/// What the driver of a partition does. The table at the top of [`transactions`](super) says how each maps to the
+/// kernel.
 #[derive(Debug, Clone)]
 pub enum Effect<W: Work> {
     /// Send this; it may get lost.

@@ -43,7 +43,7 @@ pub struct Request {
     pub issued: Duration,
 }
 
-/// How durable a commit is when it is answered: section 2's levels.
+/// How durable a commit is when it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Level {
     /// Level 1: in the primary's memory that outlives its process.

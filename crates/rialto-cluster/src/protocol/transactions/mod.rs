@@ -40,9 +40,9 @@
 //!   at least before it is decided ([`Level::over_partitions`], `participant`).
 //! - **C12 At most once.** A request that comes again is answered from its row, or waits for the one that runs
 //!   (`answers`, `participant`).
-//! - **C13 Nothing waits for ever.** Queues (`queue`), waits and memory have bounds. A branch that is not prepared does not
-//!   outlive its coordinator's connection, or the heartbeat that says that it does not run. A transaction that its client
-//!   keeps open keeps partitions from forgetting no other one (`running`, `ended`).
+//! - **C13 Nothing waits for ever.** Queues (`queue`), waits and memory have bounds. A branch that is not prepared does
+//!   not outlive its coordinator's connection, or the heartbeat that says that it does not run. A transaction that its
+//!   client keeps open does not keep partitions from forgetting others (`running`, `ended`).
 //!
 //! All of this is state machines: [`Coordinator`] and [`Participant`] take messages, results and the time, and give
 //! effects. How a driver maps the effects of a participant to the kernel:
@@ -55,7 +55,7 @@
 //! | [`Effect::Prepare`] | the state `Prepared`: values, all locks and the row in one packet; no commit barrier is held |
 //! | [`Effect::AwaitReads`] | waits until the log is durable at the level up to its end as it is now |
 //! | [`Effect::Commit`] | the states `Placed` and `Applied`, the rows in the same packet; locks go once it has its place |
-//! | [`Effect::AwaitAnswer`] | the same, for an answer that was found in its row |
+//! | [`Effect::AwaitAnswer`] | as [`Effect::AwaitReads`], for an answer that was found in its row |
 //! | [`Effect::Abort`], [`Effect::Release`] | rolls back, or ends, the transaction: its locks and its room are given back. The rows are written with the end of *Prepared*, never before it |
 //! | [`Effect::Write`] | a transaction of its own on the system's tables |
 //!

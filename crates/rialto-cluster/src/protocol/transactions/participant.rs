@@ -29,7 +29,8 @@ use std::collections::BTreeMap;
 pub const ASK_AFTER: Duration = Duration::from_millis(30);
 /// How many rows of expired answers are removed at a time.
 pub(super) const EXPIRED_MAX: usize = 256;
-/// By this factor what is in doubt is asked for, and given up, sooner while votes are held up ([`Participant::hurry`]).
+/// While votes are held up, what is in doubt is asked for, and given up, sooner by this factor
+/// ([`Participant::hurry`]).
 pub const HASTE: u32 = 4;
 
 /// What an opening of a partition begins with. All of it is durable at every level, under the configuration of this
@@ -128,9 +129,8 @@ impl<W: Work> Participant<W> {
         self.answers.find(request, self.time_of_day.unwrap_or(now))
     }
 
-    /// Votes are held up from now on in all partitions, or not any more. Meanwhile a transaction that has votes of some
-    /// partitions and lacks others gets none of these: so it is soon given up, and what others wait for is not in doubt
-    /// any more.
+    /// Votes are held up from now on in all partitions, or not any more. Meanwhile a transaction that has only some of
+    /// its votes does not get the others: so it is soon given up, and its branches are not in doubt any more.
     pub fn hurry(&mut self, is_hurried: bool, now: Duration) {
         self.is_hurried = is_hurried;
         let soon = now + self.in_haste(ASK_AFTER);
@@ -141,7 +141,7 @@ impl<W: Work> Participant<W> {
         }
     }
 
-    /// A time for what is in doubt.
+    /// A time for what is in doubt, shorter while votes are held up.
     pub(super) fn in_haste(&self, time: Duration) -> Duration {
         if self.is_hurried { time / HASTE } else { time }
     }

@@ -1,4 +1,5 @@
-//! The queue of messages that wait for a connection (C13): a vote never waits behind requests for room.
+//! The queue of messages that wait for a connection (C13): a vote never waits behind requests for room. The simulation
+//! runs with it; a node's queues are those of [`net`](crate::net), which have room for each class.
 //!
 //! Invariants kept here: a sender never blocks; a request finds room or is refused at once, before it holds anything;
 //! a message of the protocol is never refused, and never waits behind a request. The room for the latter has a bound,

@@ -113,7 +113,8 @@ pub enum RowChange<W: Work> {
     NotPrepared(TransactionId),
     /// From now on only this opening of the deciding partition, or a later one, is heard about the branch: how it ends
     /// if it is prepared, and that its decision is forgotten if it has committed. A prepared branch is bound when an
-    /// opening asks that has had a loss; one that commits, if a later opening than its own deciding branch's says so.
+    /// opening that has had a loss asks. A branch that commits is bound if the opening that says so is later than its
+    /// deciding branch's.
     Bound(TransactionId, Opening),
     /// A prepared branch has committed. The row says so until the decision is forgotten: after a loss the
     /// deciding partition asks for it.
@@ -121,7 +122,7 @@ pub enum RowChange<W: Work> {
     /// The decision of a committed branch is forgotten; its row goes, and that of [`RowChange::Bound`] if there is one.
     Settled(TransactionId),
     /// The decision of a transaction. The row stays until each branch has confirmed (C10). Only an inquiry after a
-    /// forced loss leaves a row for an abort.
+    /// loss leaves a row for an abort.
     Decision(TransactionId, Decision, Branches),
     /// A decision is forgotten; its row goes.
     Forgotten(TransactionId),

@@ -45,7 +45,7 @@ pub fn what_is_wrong(transactions: &[Transaction], writers: &Writers) -> Option<
             }
             add(seen.last.as_ref(), Some(&transaction.id));
             add(Some(&transaction.id), list.get(seen.writers));
-            // The next writer is the transaction itself: the one behind it.
+            // The next writer is the transaction itself: the one after it.
             if list.get(seen.writers) == Some(&transaction.id) {
                 add(Some(&transaction.id), list.get(seen.writers + 1));
             }

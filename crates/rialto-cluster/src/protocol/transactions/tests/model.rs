@@ -418,7 +418,7 @@ impl Model {
                 }
             };
             if open.locking == Locking::AsAlone && only_reads {
-                // At one instant, behind each decision that may have been told.
+                // At one instant, after each decision that may have been told.
                 let is_written = |other: &Open, key: &u8| {
                     let is_over_partitions = other.locking == Locking::ReadsLock;
                     is_over_partitions && other.locks.get(key) == Some(&Mode::Exclusive)
