@@ -204,9 +204,9 @@ pub fn of(error: &Error) -> SqlState {
         Error::Unsupported { .. } => SqlState::FeatureNotSupported,
         Error::OutcomeUnknown { .. } => SqlState::OutcomeUnknown,
         Error::Stopped { .. } | Error::Io { .. } => SqlState::IoError,
-        // A database does not open with damaged files, and reads none of them later. From a session this error would be
-        // a bug in Rialto: a row of our own encoder that `Transaction::insert_encoded` rejects. It has this code all
-        // the same.
+        // A page of a table on disk that fails its checksum. All other files are read, and verified, by the opening; from
+        // a table in memory this error would be a bug: a row of our own encoder that `Transaction::insert_encoded`
+        // rejects.
         Error::Corrupt { .. } => SqlState::Corrupt,
         Error::Closed => SqlState::Shutdown,
         // SQL sessions use no procedures, nested closures or bodies that abort.

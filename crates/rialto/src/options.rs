@@ -100,7 +100,7 @@ pub struct Options {
     pub straddling_retry: Duration,
     /// Whether a black/white checkpoint also copies next what was in the way of a transaction that it aborted; yes by
     /// default. Without it the checkpoint keeps to its order, as System M's does (section 3.2), and the transaction may
-    /// be aborted as often as [`straddling_retry`](Options::straddling_retry) says.
+    /// be aborted as often as [`STRADDLING_RETRIES_MAX`] says.
     pub straddling_hints: bool,
     /// Where log files are copied before a checkpoint frees them, and the rest of the log when the database is closed;
     /// nowhere by default. A backup and the archive together can be restored to any later place or time

@@ -55,7 +55,6 @@ impl Logging {
             )),
             // A record of a value, or of an operation, concerns one row, whose `Lsn` says whether the copy has it.
             (Logging::Value | Logging::Action, _) => None,
-            // (Once tables can live on disk: black/white is refused beside them, too. A page has no side.)
             (
                 Logging::Transaction,
                 Checkpointing::TransactionCopyOnUpdate

@@ -159,7 +159,12 @@ impl CutMeeting for Meeting {
         loop {
             let far = self.wait(if holds { Far::Cut } else { Far::Hold }, LOOK * if holds { 1 } else { 50 });
             if far == Far::End {
-                let is_in_doubt = self.served.clearance(self.backup) == Clearance::InDoubt;
+                let is_in_doubt = match self.served.clearance(self.backup) {
+                    Clearance::InDoubt => true,
+                    // Its own hold has run out at the same moment.
+                    Clearance::NotHeld => holds && self.progress.lock().stage != Stage::Clear,
+                    Clearance::Clear => false,
+                };
                 return self.fails(if is_in_doubt { IN_DOUBT } else { GIVEN_UP });
             }
             if !self.leads() {
