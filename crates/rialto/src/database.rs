@@ -315,6 +315,11 @@ impl Database {
         self.running.give_directory_back();
     }
 
+    /// Whether this is a handle to the same opening of a database as another one.
+    pub fn is_same(&self, other: &Database) -> bool {
+        Arc::ptr_eq(&self.running, &other.running)
+    }
+
     /// Whether it is open: no handle has closed it.
     pub fn is_open(&self) -> bool {
         self.core().storage.is_open()

@@ -84,6 +84,49 @@ fn a_definition_that_comes_late_is_waited_for() {
     assert_eq!(code(&mut session, "SELECT id FROM none"), "42P01");
 }
 
+/// A primary has a definition that another partition has decided once it has heard of that. A statement waits for it; it does not
+/// take what is prepared for what is not there.
+#[test]
+fn a_definition_that_is_prepared_is_waited_for() {
+    let cluster = one_partition(Cluster::calm("prepared-definition", 1, 1, 1), 1);
+    let mut session = session(&cluster, 0);
+    bank(&mut session);
+    let replica = cluster.replica(0, 0);
+    let lead = replica.lead().unwrap();
+    let options = rialto::TxOptions { may_prepare: true, ..rialto::TxOptions::default() };
+    let mut tx = lead.database().begin_with(&options).unwrap();
+    let columns = vec![rialto::row::Column::new("id", rialto::row::ColumnType::Int8)];
+    tx.create_table(&rialto::TableDef::new("own", columns).with_primary_key(&["id"])).unwrap();
+    tx.prepare("in-doubt", &[]).unwrap();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let told = code(&mut session, "SELECT id FROM none");
+            (told, has_ended.load(Ordering::SeqCst))
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        has_ended.store(true, Ordering::SeqCst);
+        lead.database().abort_prepared("in-doubt").unwrap().wait().unwrap();
+        assert_eq!(asks.join().unwrap(), ("42P01".to_owned(), true));
+    });
+}
+
+/// A node that hears of no primary does not say that something is not there. Its statement can be ended meanwhile.
+#[test]
+fn a_definition_that_may_be_late_is_not_told_to_be_missing() {
+    let mut cluster = one_partition(Cluster::calm("unknown-definition", 2, 1, 2), 2);
+    let mut writer = session(&cluster, 0);
+    bank(&mut writer);
+    let mut session = session_with(&cluster, 1, "accounts");
+    assert_eq!(code(&mut session, "SELECT id FROM none"), "42P01");
+    // Without the store it does not lead.
+    cluster.clients[1].set_access(Access::Away);
+    cluster.stop(0);
+    assert_eq!(code(&mut session, "SELECT id FROM none"), "40001");
+    run(&mut session, "SET statement_timeout = '20ms'");
+    assert_eq!(code(&mut session, "SELECT id FROM none"), "57014");
+}
+
 /// Each statement of a block has what was answered longer ago than the session accepts, not only the first one.
 #[test]
 fn a_block_does_not_go_on_at_a_replica_that_grows_old() {

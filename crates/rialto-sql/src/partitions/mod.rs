@@ -79,8 +79,12 @@ pub trait Partitions: Send + Sync {
 
     /// Waits, for some time at most, until the catalog has all definitions that were committed before this call. False if it
     /// has them anyway: what it lacks is not there.
-    fn await_definitions(&self) -> bool {
-        false
+    ///
+    /// # Errors
+    /// Those of `check`, which says whether the statement is cancelled; 40001 if the definitions do not come in time.
+    fn await_definitions(&self, catalog: &Database, check: &dyn Fn() -> Result<()>) -> Result<bool> {
+        let _ = (catalog, check);
+        Ok(false)
     }
 
     /// Where clients reach the nodes that have the partitions, each as `host:port`. Empty if all are in this process.

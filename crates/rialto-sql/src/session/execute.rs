@@ -243,9 +243,10 @@ impl Session {
             return Err(in_failed_block());
         }
         let mut prepared = match self.bind_parsed(text, statement, declared) {
-            Err(error) if error.sqlstate.is_undefined() && self.await_definitions() => {
-                self.bind_parsed(text, self.parse(text)?, declared)?
-            }
+            Err(error) if error.sqlstate.is_undefined() => match self.await_definitions()? {
+                true => self.bind_parsed(text, self.parse(text)?, declared)?,
+                false => return Err(error),
+            },
             bound => bound?,
         };
         let catalog = prepared.catalog;

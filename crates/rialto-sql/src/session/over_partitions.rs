@@ -90,11 +90,15 @@ impl Session {
 
     /// Waits until the session's catalog has the definitions that were committed before this call; false if it has them
     /// anyway. Then what a statement names, and what was not found, is not there.
-    pub(super) fn await_definitions(&mut self) -> bool {
-        let partitions = self.over.as_ref().map(|over| over.partitions.clone());
-        let is_new = partitions.is_some_and(|partitions| partitions.await_definitions());
+    ///
+    /// # Errors
+    /// 57014 if the statement is cancelled, or its time is up; 40001 if they do not come in time.
+    pub(super) fn await_definitions(&mut self) -> Result<bool> {
         self.renew_catalog();
-        is_new
+        let Some(over) = &self.over else { return Ok(false) };
+        let is_new = over.partitions.await_definitions(&self.database, &|| self.cancel.check())?;
+        self.renew_catalog();
+        Ok(is_new)
     }
 
     fn over(&mut self) -> &mut Over {

@@ -18,6 +18,7 @@ use rialto_sql::partitions::{
 use super::branch::Branch;
 use super::coordinators::{Cancelled, Coordinators};
 use super::counts::{Counters, TransactionCounts};
+use super::definitions;
 use super::directory::{Directory, Serves};
 use super::opening;
 use super::positions;
@@ -45,8 +46,6 @@ const TICK: Duration = Duration::from_millis(10);
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 /// How long a session waits for a replica of its node that has the definitions.
 const CATALOG_WITHIN: Duration = Duration::from_secs(20);
-/// How long a session waits until the catalog of its node has a definition that it misses.
-const DEFINITIONS_WITHIN: Duration = Duration::from_secs(3);
 /// By this factor the protocol's clock is slower than the node's. The protocol's times are those of a network whose nodes
 /// answer within milliseconds. On a machine whose threads wait for a processor, or whose disk takes its time, a branch would
 /// be given up while its vote is on the way.
@@ -767,19 +766,12 @@ impl Partitions for ClusterPartitions {
         }
     }
 
-    fn await_definitions(&self) -> bool {
-        let replicas = self.0.hosted();
-        // Definitions come to a primary first.
-        if replicas.iter().any(|replica| replica.lead().is_some())
-            || rialto::fault_injection::is_on("late-definitions-missed")
-        {
-            return false;
-        }
-        let now = Instant::now();
-        replicas
-            .iter()
-            .find(|replica| replica.readable().is_some())
-            .is_some_and(|replica| replica.is_as_of(now, DEFINITIONS_WITHIN))
+    fn await_definitions(
+        &self,
+        catalog: &Database,
+        check: &dyn Fn() -> rialto_sql::Result<()>,
+    ) -> rialto_sql::Result<bool> {
+        definitions::await_definitions(&self.0.hosted(), catalog, check)
     }
 
     fn nodes(&self) -> Vec<String> {

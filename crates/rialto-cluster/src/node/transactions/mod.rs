@@ -37,6 +37,7 @@ mod calling;
 mod cluster;
 mod coordinators;
 mod counts;
+mod definitions;
 mod directory;
 mod in_parts;
 mod inbox;

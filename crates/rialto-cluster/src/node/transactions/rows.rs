@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::work::SqlWork;
-use crate::protocol::transactions::{Branches, Request, RowChange, SystemRows, TransactionId};
+use crate::protocol::transactions::{Branches, Opening, Request, RowChange, SystemRows, TransactionId};
 
 /// The table's name.
 pub const TABLE: &str = "rialto_cluster";
@@ -55,7 +55,7 @@ pub fn apply(tx: &mut Transaction<'_>, table: &Table, changes: &[RowChange<SqlWo
         match change {
             RowChange::Prepared(..) => {}
             RowChange::NotPrepared(id) => remove(tx, table, &key(Kind::Bound, id))?,
-            RowChange::Bound(id, opening) => put(tx, table, key(Kind::Bound, id), bytes(&(id, opening)))?,
+            RowChange::Bound(id, opening) => bind(tx, table, *id, *opening)?,
             RowChange::Committed(id, branches) => {
                 put(tx, table, key(Kind::Committed, id), bytes(&(id, branches)))?;
             }
@@ -171,6 +171,23 @@ fn put(tx: &mut Transaction<'_>, table: &Table, key: Vec<u8>, value: Vec<u8>) ->
     }
 }
 
+/// Binds a branch to an opening. Writes of several openings may come in any order, and the last one counts.
+fn bind(tx: &mut Transaction<'_>, table: &Table, id: TransactionId, opening: Opening) -> Result<()> {
+    let key = key(Kind::Bound, &id);
+    let before = match tx.get(table, &[Value::Bytes(key.clone())][..])? {
+        None => None,
+        Some(row) => {
+            let Value::Bytes(value) = row.get(1)? else { return Err(damaged()) };
+            let (_, before): (TransactionId, Opening) = parse(&value)?;
+            Some(before)
+        }
+    };
+    match before {
+        Some(before) if before >= opening => Ok(()),
+        _ => put(tx, table, key, bytes(&(id, opening))),
+    }
+}
+
 /// Removes the row of an answer, unless a later request of the session has taken its place since it was found.
 fn remove_answer(tx: &mut Transaction<'_>, table: &Table, (session, number): (u64, u64)) -> Result<()> {
     let key = key(Kind::Answer, &session);
@@ -194,33 +211,52 @@ mod tests {
 
     use super::*;
     use crate::node::transactions::work::Answer;
-    use crate::protocol::transactions::Request;
+    use crate::protocol::NodeId;
+    use crate::protocol::transactions::Start;
 
-    /// The removal of an answer that has expired may be late: a later call of the session keeps its answer.
-    #[test]
-    fn an_expired_answer_takes_no_later_one_with_it() {
-        let directory = std::env::temp_dir().join(format!("rialto-rows-{}", std::process::id()));
+    /// Makes changes one after the other, each in a transaction, and looks at the rows afterwards.
+    fn with_changes(name: &str, test: impl FnOnce(&dyn Fn(RowChange<SqlWork>) -> SystemRows<SqlWork>)) {
+        let directory = std::env::temp_dir().join(format!("rialto-rows-{name}-{}", std::process::id()));
         let options = rialto::Options { memory_bytes: 64 << 20, ..rialto::Options::default() };
         let db = Database::open_with(&directory, options).unwrap();
         make_table(&db).unwrap();
         let table = db.table(TABLE).unwrap();
-        let change = |change: RowChange<SqlWork>| {
-            db.transact(|tx| apply(tx, &table, std::slice::from_ref(&change))).unwrap()
-        };
+        test(&|change| {
+            db.transact(|tx| apply(tx, &table, std::slice::from_ref(&change))).unwrap();
+            read(&db).unwrap()
+        });
+        drop(table);
+        db.close().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// The removal of an answer that has expired may be late: a later call of the session keeps its answer.
+    #[test]
+    fn an_expired_answer_takes_no_later_one_with_it() {
         let answer = |number| {
             let request = Request { session: 7, number, issued: Duration::from_secs(number) };
             RowChange::Answer(request, Answer::Called(Ok(vec![b"done".to_vec()])))
         };
-        change(answer(300));
-        change(answer(301));
-        change(RowChange::Expired { session: 7, number: 300 });
-        let left = read(&db).unwrap().answers;
-        assert!(matches!(&left[..], [(request, _)] if request.number == 301), "{left:?}");
-        change(RowChange::Expired { session: 7, number: 301 });
-        change(RowChange::Expired { session: 8, number: 301 });
-        assert!(read(&db).unwrap().answers.is_empty());
-        drop(table);
-        db.close().unwrap();
-        std::fs::remove_dir_all(&directory).unwrap();
+        with_changes("answers", |change| {
+            change(answer(300));
+            change(answer(301));
+            let left = change(RowChange::Expired { session: 7, number: 300 }).answers;
+            assert!(matches!(&left[..], [(request, _)] if request.number == 301), "{left:?}");
+            change(RowChange::Expired { session: 7, number: 301 });
+            assert!(change(RowChange::Expired { session: 8, number: 301 }).answers.is_empty());
+        });
+    }
+
+    /// The rows of several openings that ask a branch are written by any worker.
+    #[test]
+    fn a_branch_is_bound_to_the_last_opening_in_whichever_order_the_rows_come() {
+        let id = TransactionId { node: NodeId(0), start: Start(1), number: 7 };
+        with_changes("bound", |change| {
+            for (opening, bound) in [(6, 6), (5, 6), (6, 6), (8, 8), (7, 8)] {
+                let rows = change(RowChange::Bound(id, Opening(opening)));
+                assert_eq!(rows.bound, [(id, Opening(bound))]);
+            }
+            assert!(change(RowChange::NotPrepared(id)).bound.is_empty());
+        });
     }
 }
