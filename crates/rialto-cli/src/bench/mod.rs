@@ -79,7 +79,7 @@ impl Args for Here {
 enum OverNodes {
     Cluster(ClusterBenchArgs),
     Smallbase(Box<SmallbaseArgs>),
-    /// Run the requests of a service control point, mostly reads, on a cluster of processes on this machine: the options are those of
+    /// Run the requests of a service control point, mostly reads, on a cluster of processes on this machine, with the options of
     /// smallbase
     Scp(Box<SmallbaseArgs>),
     SmallbaseNode(NodeArgs),

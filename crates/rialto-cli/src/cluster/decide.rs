@@ -19,16 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Decide a transaction whose decision was lost by force-promote; without a transaction, list those that wait for that
+/// Decide a transaction whose decision was lost; without --transaction, list those that wait for an operator
 #[derive(Debug, Args)]
 pub struct DecideArgs {
-    /// The directory that has the directories of the nodes on this machine
+    /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The transaction, by the name that the list shows
+    /// The transaction's name, as in the list
     #[arg(long, value_name = "NAME", requires = "decision")]
     transaction: Option<String>,
-    /// How it ends in all partitions that have a branch of it
+    /// How the transaction ends in all partitions in which it is prepared
     #[arg(long, value_enum, requires = "transaction")]
     decision: Option<Choice>,
 }

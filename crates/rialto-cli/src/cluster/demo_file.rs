@@ -141,6 +141,10 @@ fn free_ports(wanted: usize) -> Result<Vec<u16>, Failed> {
         .collect();
     match found.len() == wanted {
         true => Ok(found.iter().map(|(port, _)| *port).collect()),
-        false => Err(Failed::failing(format_args!("{wanted} free ports are not there"))),
+        false => Err(Failed::failing(format_args!(
+            "127.0.0.1 does not have {wanted} free ports from {} to {}",
+            PORTS.start,
+            PORTS.end - 1
+        ))),
     }
 }

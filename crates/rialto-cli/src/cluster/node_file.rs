@@ -19,9 +19,9 @@ const FILE: &str = "node.json";
 pub enum Links {
     /// By mutual TLS, with certificates of an authority that is made for the cluster
     Tls,
-    /// In the clear, and between loopback addresses only
+    /// Without encryption, and between loopback addresses only
     PlainOnLoopback,
-    /// In the clear, to any address: each machine in the network can read and change what nodes say
+    /// Without encryption, to any address: each machine in the network can read and change what nodes send
     PlainAnywhere,
 }
 
