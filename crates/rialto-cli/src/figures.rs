@@ -11,8 +11,8 @@ use rialto_measure::RunError;
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
 #[derive(Debug, Clone, Args)]
 pub struct FiguresArgs {
-    /// The figures to make, such as koda-6, m-4.1, dora-1, charm-2 or cluster-t1 [default: all, which takes hours]. An unknown ID is
-    /// answered with all IDs and their titles
+    /// The figures to make, such as koda-6, m-4.1, dora-1, charm-2 or cluster-t1 [default: all, which takes hours]. An
+    /// unknown ID is answered with all IDs and their titles
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
     /// The directory for ID.csv, ID.svg and ID.md; created if it does not exist
@@ -21,12 +21,13 @@ pub struct FiguresArgs {
     /// The directory for the files of runs on a disk; the files are removed at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
-    /// How long each point in real time is measured, in seconds; with 0 only points in virtual time are measured. In each
-    /// round a row of m-4.1 and m-4.3 takes 4 times as long, a row of m-4.2 takes 5 times as long
+    /// How long each point in real time is measured, in seconds; with 0 only points in virtual time are measured. In
+    /// each round a row of m-4.1 and m-4.3 takes 4 times as long, a row of m-4.2 takes 5 times as long
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
-    /// The number of rounds, each of which measures all points of a figure m-… or dora-… in turn; of windows of each point of a
-    /// figure charm-…; and of runs of each cluster of a figure cluster-…. A ratio of fewer than five has no 90% interval
+    /// The number of rounds, each of which measures all points of a figure m-… or dora-… in turn; of windows of each
+    /// point of a figure charm-…; and of runs of each cluster of a figure cluster-…. A ratio of fewer than five has no
+    /// 90% interval
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// The size of the tables of the figures dora-…, in percent of the paper's
@@ -47,12 +48,12 @@ pub struct FiguresArgs {
     /// How fast each simulated node of cluster-scale can send, in megabits a second
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub link_mbit: u32,
-    /// For cluster-scale: simulate whole transactions, which commit in both nodes or in none and wait for standbys, instead of
-    /// transactions as the paper ran them
+    /// For cluster-scale: simulate whole transactions, which commit in both nodes or in none and wait for standbys,
+    /// instead of transactions as the paper ran them
     #[arg(long)]
     pub with_standbys: bool,
-    /// For cluster-scale: print the results for --nodes even if the simulation has not predicted the measured clusters within
-    /// 10%
+    /// For cluster-scale: print the results for --nodes even if the simulation has not predicted the measured clusters
+    /// within 10%
     #[arg(long)]
     pub even_if_it_misses: bool,
     /// The seed of the random choices

@@ -65,8 +65,8 @@ pub struct ServeArgs {
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in seconds that a client has to read 256 KiB, or all that is waiting for it, and to send each 256 KiB of a
-    /// message or line of more than 1 MiB. A session that takes longer is ended; 0 for no limit
+    /// The time in seconds that a client has to read 256 KiB, or all that is waiting for it, and to send each 256 KiB
+    /// of a message or line of more than 1 MiB. A session that takes longer is ended; 0 for no limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// The time in seconds that a client has for its start-up packets

@@ -44,8 +44,8 @@ pub struct DatabaseArgs {
     /// file has an eighth of it, at most 64 MiB [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes_max: Option<u64>,
-    /// The bytes of log that are gathered in memory before a group is written, a multiple of 4096 from 256 KiB to 1 GiB:
-    /// when they are full, commits at --durability memory wait for a group [default: 16 MiB]
+    /// The bytes of log that are gathered in memory before a group is written, a multiple of 4096 from 256 KiB to 1
+    /// GiB: when they are full, commits at --durability memory wait for a group [default: 16 MiB]
     #[arg(long, value_name = "N")]
     log_buffer_bytes: Option<usize>,
     /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
@@ -62,7 +62,8 @@ pub struct DatabaseArgs {
     /// --checkpoint-interval-s, or more of them if the log fills up]
     #[arg(long, value_name = "N")]
     sweep_bytes_per_s: Option<u64>,
-    /// true: a checkpoint copies each segment, and writes the copy; false: it writes the segment itself, latched meanwhile
+    /// true: a checkpoint copies each segment, and writes the copy; false: it writes the segment itself, latched
+    /// meanwhile
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     spool: bool,

@@ -26,8 +26,8 @@ pub struct BackupArgs {
     /// The directory for the backup, on this machine; new or empty
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// The node of this machine that gets the partitions from their primaries and writes the backup [default: the first one
-    /// that answers]
+    /// The node of this machine that gets the partitions from their primaries and writes the backup [default: the first
+    /// one that answers]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 }

@@ -66,8 +66,8 @@ impl View {
         all.find(|decided| decided.transaction == name && self.is_newest(name, decided.opening))
     }
 
-    /// Whether no later primary of the deciding partition says something of a transaction. One that another has followed
-    /// may not know that yet.
+    /// Whether no later primary of the deciding partition says something of a transaction. One that another has
+    /// followed may not know that yet.
     fn is_newest(&self, name: &str, opening: u64) -> bool {
         self.nodes.iter().filter_map(|node| node.report.as_ref()).all(|report| {
             let undecided = report.undecided.iter().map(|of| (&of.transaction, of.opening));
@@ -76,8 +76,8 @@ impl View {
         })
     }
 
-    /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all partitions
-    /// are led by nodes that answer.
+    /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all
+    /// partitions are led by nodes that answer.
     fn knows(&self, name: &str) -> Result<Option<bool>, Failed> {
         if self.partitions.iter().any(|partition| partition.serves.is_none()) {
             return Ok(None);
@@ -104,8 +104,8 @@ pub fn run(args: &DecideArgs) -> Result<ExitCode, Failed> {
     decide(view, args, name, choice.into())
 }
 
-/// Decides a transaction, and waits until all branches have ended so. A primary that fails before the decision is on record
-/// loses it: then its successor is told.
+/// Decides a transaction, and waits until all branches have ended so. A primary that fails before the decision is on
+/// record loses it: then its successor is told.
 fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> Result<ExitCode, Failed> {
     let (began, mut told) = (Instant::now(), None);
     loop {

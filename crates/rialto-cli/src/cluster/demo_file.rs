@@ -14,8 +14,8 @@ use super::node_file::Links;
 
 /// The file's name.
 const FILE: &str = "demo.json";
-/// Ports are looked for here: below those that the system gives to outgoing connections, so that a demo that goes on finds
-/// its own free.
+/// Ports are looked for here: below those that the system gives to outgoing connections, so that a demo that goes on
+/// finds its own free.
 const PORTS: std::ops::Range<u16> = 15_000..32_000;
 
 /// What was chosen when a demo was made, and its ports.

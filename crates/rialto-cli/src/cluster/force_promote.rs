@@ -29,7 +29,8 @@ pub struct ForcePromoteArgs {
     /// The node whose replica is to lead; it has to run
     #[arg(long, value_name = "NODE")]
     node: String,
-    /// A dead node that stays away until this is over. All other nodes with a replica of the partition have to answer first
+    /// A dead node that stays away until this is over. All other nodes with a replica of the partition have to answer
+    /// first
     #[arg(long, value_name = "NODE")]
     without: Vec<String>,
     /// Do it; without this option the command only says what would be lost

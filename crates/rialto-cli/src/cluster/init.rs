@@ -38,8 +38,9 @@ pub struct InitArgs {
     /// The directory in which a directory for each node is made, with the node's name; move each to its node's machine
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it; give it
-    /// once for each node. The other replicas of a partition are on the nodes that follow that of its primary in this order
+    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it;
+    /// give it once for each node. The other replicas of a partition are on the nodes that follow that of its primary
+    /// in this order
     #[arg(long = "node", value_name = "NAME=HOST:PORT,sql=HOST:PORT", required = true)]
     nodes: Vec<NodeSpec>,
     /// The number of partitions, which never changes [default: 4 for each node]
@@ -61,8 +62,8 @@ pub struct InitArgs {
 /// How long a promise holds, on the command line.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct PromiseArgs {
-    /// How long a standby's promise holds, in milliseconds, for all nodes: a standby takes over from a silent primary once its
-    /// promise has run out; it never changes [default: 2000]
+    /// How long a standby's promise holds, in milliseconds, for all nodes: a standby takes over from a silent primary
+    /// once its promise has run out; it never changes [default: 2000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(promise_range()))]
     promise_ms: Option<u32>,
 }

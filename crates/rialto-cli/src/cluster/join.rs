@@ -19,8 +19,8 @@ use crate::output::print;
 /// Add a node to a running cluster: put it on the control store's list, and make its directory
 #[derive(Debug, Args)]
 pub struct JoinArgs {
-    /// The directory in which the node's directory is made. It has the directory of another node, unless --control is given. With
-    /// TLS it also has the directory `authority`, which `rialto cluster init` has made
+    /// The directory in which the node's directory is made. It has the directory of another node, unless --control is
+    /// given. With TLS it also has the directory `authority`, which `rialto cluster init` has made
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it

@@ -75,7 +75,8 @@ enum ClusterCommand {
     Node(Box<node::NodeArgs>),
     /// Run a cluster on this machine in the foreground, with an etcd of its own, until SIGTERM or SIGINT
     ///
-    /// Each node is a process. One that dies is not started again: `rialto cluster node --data DIR/NAME` starts it by hand.
+    /// Each node is a process. One that dies is not started again: `rialto cluster node --data DIR/NAME` starts it by
+    /// hand.
     /// --memory-bytes and --log-bytes bound all nodes together; each node has an equal share of them.
     Demo(Box<demo::DemoArgs>),
     /// Show the nodes and partitions of a cluster, also if nodes or the control store are dead
@@ -100,8 +101,9 @@ enum ClusterCommand {
     Backup(backup::BackupArgs),
     /// Make a new cluster as init does, with the data of a backup
     Restore(Box<restore::RestoreArgs>),
-    /// Verify a backup; or, for the nodes on this machine: of those that run, compare the replicas of the partitions that they
-    /// lead; of those that are stopped, verify the replicas (checksums, log, and that indexes agree with tables)
+    /// Verify a backup; or, for the nodes on this machine: of those that run, compare the replicas of the partitions
+    /// that they lead; of those that are stopped, verify the replicas (checksums, log, and that indexes agree with
+    /// tables)
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]

@@ -74,7 +74,8 @@ impl NodeFile {
         parsed.map(Some).map_err(|error| Failed::unusable(format_args!("{}: {error}", path.display())))
     }
 
-    /// The nodes that have their directories in this one, in the order of their names; or the one whose directory it is.
+    /// The nodes that have their directories in this one, in the order of their names; or the one whose directory it
+    /// is.
     pub fn all(data: &Path) -> Result<Vec<(PathBuf, NodeFile)>, Failed> {
         if let Some(node) = NodeFile::find(data)? {
             return Ok(vec![(data.to_owned(), node)]);

@@ -28,8 +28,8 @@ pub const ACCOUNTS: u32 = 1_000_000;
 /// Where the data is, unless told otherwise: a directory for each workload in this one.
 pub const DATA: &str = "./rialto-data";
 
-/// The names of the options that are given on the command line. Most options have a default, so their value does not tell
-/// whether they are given.
+/// The names of the options that are given on the command line. Most options have a default, so their value does not
+/// tell whether they are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
@@ -140,8 +140,8 @@ pub struct BenchArgs {
     /// What a commit writes to the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
-    /// Run each transaction twice, as the call that --logging transaction would log, and end the run if the two executions
-    /// write different things
+    /// Run each transaction twice, as the call that --logging transaction would log, and end the run if the two
+    /// executions write different things
     #[arg(long)]
     pub check_determinism: bool,
     /// Run each transaction as a call of a registered procedure instead of a closure. This is always so with --engine
@@ -171,7 +171,8 @@ pub struct BenchArgs {
     /// pages
     #[arg(long)]
     pub limits: bool,
-    /// Compare with the same run with these options changed ('--clients 1'). The two sides take turns, in as many pairs as
+    /// Compare with the same run with these options changed ('--clients 1'). The two sides take turns, in as many pairs
+    /// as
     /// --repeat says (6 if that is not given); the ratios are printed with their intervals. The other side has a directory of
     /// its own beside this one's
     #[arg(long, value_name = "OTHER ARGS", allow_hyphen_values = true)]
@@ -294,8 +295,8 @@ impl BenchArgs {
         self.clients as usize * self.in_flight as usize
     }
 
-    /// How many transactions can be open: one for each client, or, where threads own executors, all that are outstanding,
-    /// each with room for a part.
+    /// How many transactions can be open: one for each client, or, where threads own executors, all that are
+    /// outstanding, each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
         let open = match self.database.executor_threads {
             None | Some(0) => self.clients as usize,
