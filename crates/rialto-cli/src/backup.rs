@@ -98,7 +98,7 @@ fn no_signals(error: &io::Error) -> ExitCode {
 pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
     let is_stream = args.to.as_os_str() == "-";
     let interrupts = match Interrupts::end(move || match is_stream {
-        true => "interrupted: the stream has no end, and is no backup".to_owned(),
+        true => "interrupted: the stream is not complete, and is no backup".to_owned(),
         false => "interrupted: no backup was begun".to_owned(),
     }) {
         Ok(interrupts) => interrupts,

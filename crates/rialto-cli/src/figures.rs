@@ -11,22 +11,23 @@ use rialto_measure::RunError;
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
 #[derive(Debug, Clone, Args)]
 pub struct FiguresArgs {
-    /// The figures to make, such as koda-6, m-4.1, dora-1, charm-2 or cluster-t1 [default: all, which takes hours]. An unknown ID is
-    /// answered with all IDs and their titles
+    /// The figures to make, such as koda-6, m-4.1, dora-1, charm-2 or cluster-t1 [default: all, which takes hours]. An
+    /// unknown ID is answered with all IDs and their titles
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
     /// The directory for ID.csv, ID.svg and ID.md; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// The directory for the files of runs on the disk, which are removed at the end
+    /// The directory for the files of runs on a disk; the files are removed at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
-    /// How long each point in real time is measured, in seconds; 0 leaves these out, so that only virtual time
-    /// remains. In each round m-4.1 and m-4.3 take 4 times, m-4.2 takes 5 times as long for a row
+    /// How long each point in real time is measured, in seconds; with 0 only points in virtual time are measured. In
+    /// each round a row of m-4.1 and m-4.3 takes 4 times as long, a row of m-4.2 takes 5 times as long
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often each point of the figures m-… and dora-… is measured, in rounds that take all of them in turn, how many
-    /// windows each point of the figures charm-… has, and how many runs each cluster of the figures cluster-…; a ratio of fewer than five rounds has no 90% interval
+    /// The number of rounds, each of which measures all points of a figure m-… or dora-… in turn; of windows of each
+    /// point of a figure charm-…; and of runs of each cluster of a figure cluster-…. A ratio of fewer than five has no
+    /// 90% interval
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// The size of the tables of the figures dora-…, in percent of the paper's
@@ -35,22 +36,24 @@ pub struct FiguresArgs {
     /// The number of commits that each point in virtual time measures; for the figures charm-…, each window
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub commits: u64,
-    /// The clusters that cluster-scale simulates, in nodes
+    /// The numbers of nodes of the clusters that cluster-scale simulates
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "8,64,256,1000", value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pub nodes: Vec<u32>,
     /// The cores of each simulated node of cluster-scale [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub node_cores: Option<u32>,
-    /// How long a message is on its way between simulated nodes of cluster-scale, in microseconds
+    /// How long a message between two simulated nodes of cluster-scale takes, in microseconds
     #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub link_delay_us: u64,
-    /// What each simulated node of cluster-scale can send, in megabits a second
+    /// How fast each simulated node of cluster-scale can send, in megabits a second
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub link_mbit: u32,
-    /// For cluster-scale: whole transactions, committed in both nodes or in none, which wait for standbys; otherwise as the paper ran them
+    /// For cluster-scale: simulate whole transactions, which commit in both nodes or in none and wait for standbys,
+    /// instead of transactions as the paper ran them
     #[arg(long)]
     pub with_standbys: bool,
-    /// For cluster-scale: tell what the simulation says of --nodes even if it has not predicted the measured clusters within 10%
+    /// For cluster-scale: print the results for --nodes even if the simulation has not predicted the measured clusters
+    /// within 10%
     #[arg(long)]
     pub even_if_it_misses: bool,
     /// The seed of the random choices

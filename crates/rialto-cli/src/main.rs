@@ -81,11 +81,11 @@ fn run_bench(command: &bench::BenchCommand) -> ExitCode {
         Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
     };
     if command.is_cleaned_up() {
-        interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
+        interrupts.ask("interrupted: the run ends; Ctrl-C again ends the program at once", interrupt_run);
     }
     match bench::run_command(command, &mut Results::new()) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail("the data is inconsistent or lost; the table says how", 1),
+        Ok(false) => fail("the data are inconsistent, or something is lost: see the table", 1),
         Err(error) => fail(&error, error.exit_code()),
     }
 }
@@ -95,7 +95,7 @@ fn run_figures(args: &figures::FiguresArgs) -> ExitCode {
         Ok(interrupts) => interrupts,
         Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
     };
-    interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
+    interrupts.ask("interrupted: the run ends; Ctrl-C again ends the program at once", interrupt_run);
     match figures::run(args, &mut Results::new()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, error.exit_code()),

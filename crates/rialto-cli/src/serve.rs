@@ -54,7 +54,7 @@ pub struct ServeArgs {
     /// The loopback address to listen on; port 0 picks a free one [default: 127.0.0.1:5432]
     #[arg(long, value_name = "HOST:PORT|none")]
     listen: Option<Listen>,
-    /// The port of 127.0.0.1 if there is no --listen, and the number in the name of the socket file
+    /// The port of 127.0.0.1 if --listen is not given, and the number in the name of the socket file
     #[arg(long, value_name = "N")]
     port: Option<u16>,
     /// The directory of the socket file; without this option there is no socket file
@@ -65,9 +65,8 @@ pub struct ServeArgs {
     /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in seconds that a client has to read 256 KiB, or all that is waiting for it. It also has this time
-    /// to send each 256 KiB of a message or line of more than 1 MiB. A session that takes longer is ended; 0 for no
-    /// limit
+    /// The time in seconds that a client has to read 256 KiB, or all that is waiting for it, and to send each 256 KiB
+    /// of a message or line of more than 1 MiB. A session that takes longer is ended; 0 for no limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// The time in seconds that a client has for its start-up packets

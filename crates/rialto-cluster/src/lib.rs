@@ -21,7 +21,8 @@
 //!
 //! A program that is a node itself calls procedures by [`Transactions::call`](node::Transactions::call).
 //!
-//! Not built: the archive of a cluster's log; calls of procedures by SQL, and from machines that are no nodes.
+//! Not built: the archive of a cluster's log; calls of procedures by SQL, and from machines without a node; changes of
+//! the number of partitions or replicas of a cluster.
 
 pub mod control;
 pub mod net;

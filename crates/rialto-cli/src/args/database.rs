@@ -44,8 +44,8 @@ pub struct DatabaseArgs {
     /// file has an eighth of it, at most 64 MiB [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes_max: Option<u64>,
-    /// The bytes of log that are gathered in memory before a group is written, a multiple of 4096 from 256 KiB to 1 GiB:
-    /// when they are full, commits at --durability memory wait for a group [default: 16 MiB]
+    /// The bytes of log that are gathered in memory before a group is written, a multiple of 4096 from 256 KiB to 1
+    /// GiB: when they are full, commits at --durability memory wait for a group [default: 16 MiB]
     #[arg(long, value_name = "N")]
     log_buffer_bytes: Option<usize>,
     /// How checkpoints copy the changed segments (64 KiB of rows each) of the tables to disk in the background
@@ -59,11 +59,11 @@ pub struct DatabaseArgs {
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub recovery_within_s: Option<Duration>,
     /// How many bytes a second a checkpoint writes; 0 for no pauses [default: so many that it takes
-    /// --checkpoint-interval-s, or less if the log fills up]
+    /// --checkpoint-interval-s, or more of them if the log fills up]
     #[arg(long, value_name = "N")]
     sweep_bytes_per_s: Option<u64>,
-    /// true: a checkpoint copies each segment, and writes the copy; false: it keeps the segment latched while it writes
-    /// it
+    /// true: a checkpoint copies each segment, and writes the copy; false: it writes the segment itself, latched
+    /// meanwhile
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     spool: bool,
@@ -74,8 +74,8 @@ pub struct DatabaseArgs {
     /// again, in microseconds [default: 1000]
     #[arg(long, value_name = "US")]
     straddling_retry_us: Option<u64>,
-    /// With --checkpoint acbw or tcbw: whether the checkpoint copies next what was in the way of a transaction that it
-    /// has aborted; without it, it keeps to its order, as System M's does [default: true]
+    /// With --checkpoint acbw or tcbw: true: the checkpoint next copies the segments because of which it has aborted a
+    /// transaction; false: it keeps its order, as System M's does [default: true]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     straddling_hints: Option<bool>,
     /// The directory to which log files are copied before a checkpoint frees them; the rest is copied at the end
@@ -114,7 +114,10 @@ impl DatabaseArgs {
             _ if self.pages.lock_grain == Some(LockGrainName::Page)
                 && self.locks != Some(LocksName::Central) =>
             {
-                return Some("--lock-grain page does not apply without --locks central".to_owned());
+                return Some(
+                    "--lock-grain page does not apply without central locks; available: --locks central"
+                        .to_owned(),
+                );
             }
             _ => {}
         }
@@ -140,7 +143,7 @@ impl DatabaseArgs {
         let is_black_white = matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw);
         if let Some((option, _)) = of_black_white.iter().find(|(_, is_set)| *is_set && !is_black_white) {
             return Some(format!(
-                "{option} applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw"
+                "{option} applies only to black/white checkpoints; available: --checkpoint acbw, tcbw"
             ));
         }
         self.straddling_retry_us

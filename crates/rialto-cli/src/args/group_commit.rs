@@ -17,15 +17,15 @@ pub struct GroupCommitArgs {
     /// as a log write takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub stall_us: Option<u64>,
-    /// How long a transaction may take in all, its log write included, so that groups become larger, if it sets no
-    /// time itself (willing-to-wait, hiber-willing-to-wait) [default: 0]
+    /// How long a transaction that sets no time itself may take in all, its log write included; larger times give
+    /// larger groups (willing-to-wait, hiber-willing-to-wait) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub willing_to_wait_us: Option<u64>,
     /// The shortest wait of every transaction, also of one that sets a shorter time (willing-to-wait,
     /// hiber-willing-to-wait) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub willing_to_wait_min_us: Option<u64>,
-    /// The shortest time from the end of a group to the beginning of the next committer's (hiber) [default: 0]
+    /// The shortest time from the end of a group to the beginning of the next committer's group (hiber) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub wake_delay_us: Option<u64>,
     /// How long the log server delays packets that no thread waits for, such as those of tickets, so that one write

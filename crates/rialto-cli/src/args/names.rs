@@ -69,9 +69,9 @@ pub enum TwoStageName {
     Tste,
     /// In one stage, until a page is missing; then in two
     Otste,
-    /// Each procedure in one of these ways, by what its executions have met
+    /// Each procedure in one of these ways, chosen by how often its executions have read the disk
     Htste,
-    /// Each procedure in the way that costs least by measured times
+    /// Each procedure in the way that costs least, by measured times
     Adaptive,
 }
 
@@ -136,8 +136,8 @@ pub enum CheckpointName {
     /// Black/white, action-consistent: a transaction runs again if one of its changes of a row touches both a
     /// segment that is copied already and one that is not
     Acbw,
-    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of
-    /// segments, be it by reading
+    /// Black/white, transaction-consistent: a transaction that writes runs again if it touches both kinds of segments,
+    /// also by reading
     Tcbw,
     /// No checkpoints, to measure what they cost
     None,

@@ -79,8 +79,8 @@ impl Args for Here {
 enum OverNodes {
     Cluster(ClusterBenchArgs),
     Smallbase(Box<SmallbaseArgs>),
-    /// Run the requests of a service control point, mostly reads, on a cluster of processes on this machine: the options are those of
-    /// smallbase
+    /// Run the requests of a service control point, mostly reads, on a cluster of processes on this machine, with the
+    /// options of smallbase
     Scp(Box<SmallbaseArgs>),
     SmallbaseNode(NodeArgs),
 }
@@ -111,8 +111,8 @@ pub fn run_command(command: &BenchCommand, out: &mut dyn Write) -> Result<bool, 
     }
 }
 
-/// Runs the workload and writes the result to `out`; progress goes to stderr. Returns whether the data was consistent at
-/// the end. Call it before the program has other threads: they would not be counted.
+/// Runs the workload and writes the result to `out`; progress goes to stderr. Returns whether the data was consistent
+/// at the end. Call it before the program has other threads: they would not be counted.
 ///
 /// # Errors
 /// [`RunError`], each with its exit code.

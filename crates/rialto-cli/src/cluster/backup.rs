@@ -20,13 +20,13 @@ const SILENT_WITHIN: Duration = Duration::from_secs(60);
 /// Back up all partitions as they are at one moment, while the cluster is used
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// The directory that has the directories of the nodes on this machine
+    /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The directory of this machine that the backup is written to. A node makes it, or it is empty
+    /// The directory for the backup, on this machine; new or empty
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// The node of this machine that gets the partitions from their primaries, and writes them [default: the first
+    /// The node of this machine that gets the partitions from their primaries and writes the backup [default: the first
     /// one that answers]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,

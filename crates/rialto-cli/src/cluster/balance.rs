@@ -22,14 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Move replicas to nodes that have fewer of them, until all nodes have about as many; then have nodes lead about as many
-/// partitions
+/// Move replicas to nodes that have fewer of them, then primaries, until all nodes have about equally many of both
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
     /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Move no replicas: only have others of them lead
+    /// Move no replicas, only change which of them lead
     #[arg(long)]
     primaries_only: bool,
     #[command(flatten)]
@@ -47,8 +46,8 @@ pub fn run(args: &BalanceArgs) -> Result<ExitCode, Failed> {
         say("the replicas are balanced")?;
     }
     say(
-        "primaries change, one after the other, until nodes lead about as many partitions, as far as their replicas allow \
-         that; nodes that drain or do not answer take no part",
+        "primaries change, one after the other, until all nodes lead about equally many partitions, as far as their replicas \
+         allow that; nodes that drain or do not answer take no part",
     )?;
     let stayed = balance_primaries(&access, args)?;
     if !stayed.is_empty() {

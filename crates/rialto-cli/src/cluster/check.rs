@@ -23,23 +23,23 @@ use crate::args::MemoryArgs;
 /// How long a node has to show that it runs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those of
-/// nodes that are stopped: checksums, log, and that indexes agree with tables
+/// Verify a backup; or, for the nodes on this machine: of those that run, compare the replicas of the partitions that
+/// they lead; of those that are stopped, verify the replicas (checksums, log, and that indexes agree with tables)
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR", required_unless_present = "backup")]
     data: Option<PathBuf>,
-    /// The directory of a backup that `rialto cluster backup` has written, which is verified instead: its files are
-    /// all there, and as they were written
+    /// The directory of a backup by `rialto cluster backup`, which is verified instead: that its files are all there,
+    /// and as they were written
     #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "memory_bytes"])]
     backup: Option<PathBuf>,
     #[command(flatten)]
     memory: MemoryArgs,
 }
 
-/// Verifies the backup, or the replicas of stopped nodes one after the other, while those that run compare theirs. A node that
-/// does not answer, or compares for another command, is told, and the others are gone through all the same.
+/// Verifies the backup, or the replicas of stopped nodes one after the other, while those that run compare theirs. A
+/// node that does not answer, or compares for another command, is told, and the others are gone through all the same.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failed> {
     if let Some(backup) = &args.backup {
         let manifest = Manifest::verify(backup).map_err(Failed::unusable)?;

@@ -19,17 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a
-/// transaction, list those that wait for that
+/// Decide a transaction whose decision was lost; without --transaction, list those that wait for an operator
 #[derive(Debug, Args)]
 pub struct DecideArgs {
-    /// The directory that has the directories of the nodes on this machine
+    /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The transaction, by the name that the list shows
+    /// The transaction's name, as in the list
     #[arg(long, value_name = "NAME", requires = "decision")]
     transaction: Option<String>,
-    /// How it ends in all partitions that have a branch of it
+    /// How the transaction ends in all partitions in which it is prepared
     #[arg(long, value_enum, requires = "transaction")]
     decision: Option<Choice>,
 }
@@ -67,8 +66,8 @@ impl View {
         all.find(|decided| decided.transaction == name && self.is_newest(name, decided.opening))
     }
 
-    /// Whether no later primary of the deciding partition says something of a transaction. One that another has followed
-    /// may not know that yet.
+    /// Whether no later primary of the deciding partition says something of a transaction. One that another has
+    /// followed may not know that yet.
     fn is_newest(&self, name: &str, opening: u64) -> bool {
         self.nodes.iter().filter_map(|node| node.report.as_ref()).all(|report| {
             let undecided = report.undecided.iter().map(|of| (&of.transaction, of.opening));
@@ -77,8 +76,8 @@ impl View {
         })
     }
 
-    /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all partitions
-    /// are led by nodes that answer.
+    /// Whether a partition may have something of a transaction that has not ended everywhere. None if not all
+    /// partitions are led by nodes that answer.
     fn knows(&self, name: &str) -> Result<Option<bool>, Failed> {
         if self.partitions.iter().any(|partition| partition.serves.is_none()) {
             return Ok(None);
@@ -105,8 +104,8 @@ pub fn run(args: &DecideArgs) -> Result<ExitCode, Failed> {
     decide(view, args, name, choice.into())
 }
 
-/// Decides a transaction, and waits until all branches have ended so. A primary that fails before the decision is on record
-/// loses it: then its successor is told.
+/// Decides a transaction, and waits until all branches have ended so. A primary that fails before the decision is on
+/// record loses it: then its successor is told.
 fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> Result<ExitCode, Failed> {
     let (began, mut told) = (Instant::now(), None);
     loop {

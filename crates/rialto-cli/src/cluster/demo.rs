@@ -33,13 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Run a cluster on this machine in the foreground, with an etcd of its own, until SIGTERM or SIGINT
 ///
-/// Each node is a process. One that dies is not started again: `rialto cluster node --data DIR/NAME` does that by hand.
+/// Each node is a process. One that dies is not started again: `rialto cluster node --data DIR/NAME` starts it by hand.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// The number of nodes [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     nodes: Option<u16>,
-    /// The directory for all of it; a demo that was run there goes on with its data
+    /// The directory for all data of the demo; a demo that has run there before goes on with its data
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The number of partitions [default: 4 for each node]
@@ -51,7 +51,7 @@ pub struct DemoArgs {
     /// How nodes talk to each other [default: plain-on-loopback]
     #[arg(long, value_enum)]
     links: Option<Links>,
-    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync [default: on-disk]
+    /// What happens to a commit at level 2 (standby) while its partition has one replica in sync [default: on-disk]
     #[arg(long, value_enum)]
     unprotected: Option<Level2>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, Failed> {
     let file = DemoFile::open(&args.data, choices)?;
     let Some(etcd) = find_program(&args.etcd)? else {
         return Err(Failed::usage(format_args!(
-            "{} is not installed (Debian: etcd-server), or give its path by --etcd",
+            "there is no program {}: install it (Debian: etcd-server), or give its path by --etcd",
             args.etcd.display()
         )));
     };

@@ -14,8 +14,8 @@ use super::node_file::Links;
 
 /// The file's name.
 const FILE: &str = "demo.json";
-/// Ports are looked for here: below those that the system gives to outgoing connections, so that a demo that goes on finds
-/// its own free.
+/// Ports are looked for here: below those that the system gives to outgoing connections, so that a demo that goes on
+/// finds its own free.
 const PORTS: std::ops::Range<u16> = 15_000..32_000;
 
 /// What was chosen when a demo was made, and its ports.
@@ -141,6 +141,10 @@ fn free_ports(wanted: usize) -> Result<Vec<u16>, Failed> {
         .collect();
     match found.len() == wanted {
         true => Ok(found.iter().map(|(port, _)| *port).collect()),
-        false => Err(Failed::failing(format_args!("{wanted} free ports are not there"))),
+        false => Err(Failed::failing(format_args!(
+            "127.0.0.1 does not have {wanted} free ports from {} to {}",
+            PORTS.start,
+            PORTS.end - 1
+        ))),
     }
 }

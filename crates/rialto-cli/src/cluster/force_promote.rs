@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Have a replica of a partition lead whatever the others have; what only the others have is lost
+/// Make a replica of a partition lead by force: what only other replicas have is lost
 #[derive(Debug, Args)]
 pub struct ForcePromoteArgs {
-    /// The directory that has the directories of the nodes on this machine
+    /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The partition
@@ -29,10 +29,11 @@ pub struct ForcePromoteArgs {
     /// The node whose replica is to lead; it has to run
     #[arg(long, value_name = "NODE")]
     node: String,
-    /// A node that is dead, and does not come back before this is over: the others are asked first, and fenced
+    /// A dead node that stays away until this is over. All other nodes with a replica of the partition have to answer
+    /// first
     #[arg(long, value_name = "NODE")]
     without: Vec<String>,
-    /// Do it; without this option, the command only says what would be lost
+    /// Do it; without this option the command only says what would be lost
     #[arg(long)]
     yes: bool,
 }
@@ -117,7 +118,7 @@ fn loss(
         let _ = match replica.and_then(|replica| replica.received).map(|end| end.position) {
             Some(position) if position > own => writeln!(
                 text,
-                "  {name} has {} more bytes of log: these transactions are lost, and those after them",
+                "  {name} has {} bytes of log more: the transactions in them, and any later ones, are lost",
                 position - own
             ),
             Some(_) => writeln!(text, "  {name} has no more log"),
@@ -127,7 +128,7 @@ fn loss(
             ),
             None => writeln!(
                 text,
-                "  {name} does not answer: the force waits for it, unless you give --without {name}"
+                "  {name} does not answer: the change waits for it, unless you give --without {name}"
             ),
         };
     }

@@ -35,11 +35,12 @@ pub struct InitArgs {
     prefix: String,
     #[command(flatten)]
     control_tls: TlsArgs,
-    /// The directory in which each node gets one of its own, by its name; that is then moved to the node's machine
+    /// The directory in which a directory for each node is made, with the node's name; move each to its node's machine
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it; once
-    /// for each node, in the order of the ring in which each node's standbys lie on the nodes that follow
+    /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it;
+    /// give it once for each node. The other replicas of a partition are on the nodes that follow that of its primary
+    /// in this order
     #[arg(long = "node", value_name = "NAME=HOST:PORT,sql=HOST:PORT", required = true)]
     nodes: Vec<NodeSpec>,
     /// The number of partitions, which never changes [default: 4 for each node]
@@ -51,7 +52,7 @@ pub struct InitArgs {
     /// How nodes talk to each other
     #[arg(long, value_enum, default_value = "tls")]
     links: Links,
-    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
+    /// What happens to a commit at level 2 (standby) while its partition has one replica in sync; it never changes
     #[arg(long, value_enum, default_value = "on-disk")]
     unprotected: Level2,
     #[command(flatten)]
@@ -61,8 +62,8 @@ pub struct InitArgs {
 /// How long a promise holds, on the command line.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct PromiseArgs {
-    /// How long a standby's promise holds, in milliseconds, for all nodes: a standby takes over from a primary that is not
-    /// heard once its promise has run out; it never changes [default: 2000]
+    /// How long a standby's promise holds, in milliseconds, for all nodes: a standby takes over from a silent primary
+    /// once its promise has run out; it never changes [default: 2000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(promise_range()))]
     promise_ms: Option<u32>,
 }
@@ -119,7 +120,11 @@ impl FromStr for NodeSpec {
         for address in [address, sql] {
             let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             match port {
-                Some(0) => return Err(format!("{address}: other nodes and clients have to know the port")),
+                Some(0) => {
+                    return Err(format!(
+                        "{address}: give a port other than 0, which other nodes and clients can know"
+                    ));
+                }
                 Some(_) => {}
                 None => return Err(expected()),
             }
@@ -197,9 +202,9 @@ pub fn run(args: &InitArgs) -> Result<ExitCode, Failed> {
         plan.data.display(),
         match plan.links {
             Links::Tls =>
-                ", with a certificate; and the authority that signs them, to be kept apart from the nodes",
-            Links::PlainOnLoopback => "; nodes talk in the clear, and on this machine only",
-            Links::PlainAnywhere => "; nodes talk in the clear",
+                ", with a certificate; and the directory authority, whose key signs the certificates: keep it apart from the nodes",
+            Links::PlainOnLoopback => "; nodes talk without encryption, and on this machine only",
+            Links::PlainAnywhere => "; nodes talk without encryption",
         }
     ))?;
     let store = connect(&plan.control, &plan.prefix, plan.control_tls.read()?)?;
@@ -248,14 +253,14 @@ pub fn check_addresses(plan: &Plan) -> Result<(), Failed> {
     {
         return Err(Failed::usage(format_args!(
             "--links plain-on-loopback: {} is no loopback address; available: --links tls, or plain-anywhere for a network \
-             that no other machine is in",
+             without other machines",
             node.address
         )));
     }
     // Such a node would not start: its server refuses the address.
     if let Some(node) = plan.nodes.iter().find(|node| !is_loopback(&node.sql)) {
         return Err(Failed::usage(format_args!(
-            "sql={}: {} is to take clients there, and that is no loopback address. Clients have no users and no TLS yet, so a \
+            "sql={}: this address of {} for clients is no loopback address. There are no users and no TLS for clients yet, so a \
              node takes them only from its own machine: give sql=127.0.0.1:PORT; a client elsewhere needs a tunnel or a proxy",
             node.sql, node.name
         )));
@@ -336,7 +341,7 @@ fn in_store(plan: &Plan, store: &dyn ControlStore, made: &mut Made) -> Result<Cl
 
 fn another(directory: &Path, found: &NodeFile, wanted: &NodeFile) -> Failed {
     let why = match found.cluster == wanted.cluster {
-        true => "was made with other choices",
+        true => "was made with other options",
         false => "is of another cluster",
     };
     Failed::unusable(format_args!("{} {why}; give another --data, or remove it", directory.display()))

@@ -16,11 +16,11 @@ use super::node_file::{Links, NodeFile};
 use super::say::say;
 use crate::output::print;
 
-/// Add a node to a cluster that runs: to the control store's list, and a directory for it
+/// Add a node to a running cluster: put it on the control store's list, and make its directory
 #[derive(Debug, Args)]
 pub struct JoinArgs {
-    /// The directory in which the node gets one of its own; it has that of another node, or --control is given. For TLS it
-    /// has the directory authority of rialto cluster init
+    /// The directory in which the node's directory is made. It has the directory of another node, unless --control is
+    /// given. With TLS it also has the directory `authority`, which `rialto cluster init` has made
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it
@@ -29,7 +29,7 @@ pub struct JoinArgs {
     /// The members of the etcd that is the control store [default: as another node in DIR has it]
     #[arg(long, value_name = "URL[,URL]", value_delimiter = ',')]
     control: Vec<String>,
-    /// What is put before each key in etcd
+    /// What is put before each key in etcd; it ends with /
     #[arg(long, value_name = "PREFIX", default_value = "rialto/", requires = "control")]
     prefix: String,
     #[command(flatten)]
@@ -65,10 +65,10 @@ impl JoinArgs {
             code: failed.code,
         })?;
         let (directory, file) = files.first().expect("there is one at least");
-        if let Some(links) = self.links.filter(|links| *links != file.links) {
+        if self.links.is_some_and(|links| links != file.links) {
             return Err(Failed::usage(format_args!(
-                "--links {links:?}: {} has {:?}, and all nodes of a cluster have the same",
-                file.name, file.links
+                "--links: the node {} has another choice, and all nodes of a cluster have the same; leave this option out",
+                file.name
             )));
         }
         let tls = TlsArgs::in_directory(directory);

@@ -10,7 +10,7 @@ use super::access::Access;
 use super::failed::Failed;
 use crate::output::{print, tell};
 
-/// Take a node without replicas from the cluster's list
+/// Remove a node without replicas from the cluster
 #[derive(Debug, Args)]
 pub struct LeaveArgs {
     /// The node

@@ -22,7 +22,7 @@ pub fn run(args: &ClusterArgs) -> ExitCode {
         args.command.first().map_or_else(String::new, |word| format!(" {}", word.to_string_lossy()));
     fail(
         format_args!(
-            "this program was built without `rialto cluster{command}`. Build it with it: cargo build --release \
+            "this program was built without `rialto cluster{command}`. To build it with that: cargo build --release \
              -p rialto-cli --features etcd (the build needs the program protoc; Debian: protobuf-compiler, \
              libprotobuf-dev)"
         ),

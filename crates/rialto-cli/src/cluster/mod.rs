@@ -69,35 +69,41 @@ enum ClusterCommand {
     /// Make a cluster: its partitions and nodes in the control store, and a directory for each node
     Init(Box<init::InitArgs>),
     /// Run a node in the foreground, until SIGTERM or SIGINT
+    ///
+    /// --memory-bytes and --log-bytes bound all replicas of the node together; each replica has an equal share of them. The
+    /// replicas are counted when the node starts.
     Node(Box<node::NodeArgs>),
     /// Run a cluster on this machine in the foreground, with an etcd of its own, until SIGTERM or SIGINT
+    ///
+    /// Each node is a process. One that dies is not started again: `rialto cluster node --data DIR/NAME` starts it by
+    /// hand.
+    /// --memory-bytes and --log-bytes bound all nodes together; each node has an equal share of them.
     Demo(Box<demo::DemoArgs>),
-    /// Show the nodes and partitions of a cluster; works with nodes or the control store dead
+    /// Show the nodes and partitions of a cluster, also if nodes or the control store are dead
     Status(status::StatusArgs),
-    /// Have another replica of a partition lead, one that is in sync; nothing is lost
+    /// Make another replica of a partition, one that is in sync, its primary; nothing is lost
     Switchover(switchover::SwitchoverArgs),
-    /// Have a replica of a partition lead whatever the others have; what only the others have is lost
+    /// Make a replica of a partition lead by force: what only other replicas have is lost
     ForcePromote(force_promote::ForcePromoteArgs),
-    /// Decide a transaction whose decision was lost, by force-promote or, at level 2, with all memories; without a
-    /// transaction, list those that wait for that
+    /// Decide a transaction whose decision was lost; without --transaction, list those that wait for an operator
     Decide(decide::DecideArgs),
-    /// Add a node to a cluster that runs: to the control store's list, and a directory for it
+    /// Add a node to a running cluster: put it on the control store's list, and make its directory
     Join(Box<join::JoinArgs>),
-    /// Move replicas to nodes that have fewer of them, until all nodes have about as many; then have nodes lead about
-    /// as many partitions
+    /// Move replicas to nodes that have fewer of them, then primaries, until all nodes have about equally many of both
     Balance(balance::BalanceArgs),
     /// Move all replicas of a node to other nodes; nothing is lost, and the partitions serve meanwhile
     Drain(drain::DrainArgs),
-    /// Take a node without replicas from the cluster's list
+    /// Remove a node without replicas from the cluster
     Leave(leave::LeaveArgs),
-    /// Have a node take the place of one that is lost for good
+    /// Give the replicas of a node that is lost for good to another node, and remove the lost node from the cluster
     Replace(replace::ReplaceArgs),
     /// Back up all partitions as they are at one moment, while the cluster is used
     Backup(backup::BackupArgs),
-    /// Make a new cluster from a backup: as init does, with the data of the backup
+    /// Make a new cluster as init does, with the data of a backup
     Restore(Box<restore::RestoreArgs>),
-    /// Verify a backup; or compare the replicas of partitions that nodes on this machine lead, while they run, and verify those
-    /// of nodes that are stopped: checksums, log, and that indexes agree with tables
+    /// Verify a backup; or, for the nodes on this machine: of those that run, compare the replicas of the partitions
+    /// that they lead; of those that are stopped, verify the replicas (checksums, log, and that indexes agree with
+    /// tables)
     Check(check::CheckArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]

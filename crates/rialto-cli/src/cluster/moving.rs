@@ -22,7 +22,7 @@ const TELL: Duration = Duration::from_secs(30);
 /// How many replicas move at a time.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct AtATime {
-    /// The most moves that the cluster has at a time; each copies a partition
+    /// The command begins no move while the cluster has so many; each copies a partition
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     at_a_time: u32,
 }

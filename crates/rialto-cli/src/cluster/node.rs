@@ -41,26 +41,26 @@ pub struct NodeArgs {
     /// The node's directory, which `rialto cluster init` has made
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The directory from which this node has run before is lost for good: this one takes its place, and that one does not
-    /// run any more
+    /// The directory from which this node has run before is lost for good: this one takes its place, and the former one
+    /// is refused from then on
     #[arg(long)]
     new_directory: bool,
     /// The memory of all its replicas together; each has the same share. Replicas are counted when the node starts
     #[command(flatten)]
     memory: MemoryArgs,
-    /// The bound on the logs of all its replicas together, in bytes, divided in the same way [default: 4 GiB]
+    /// The bound on the logs of all its replicas together, in bytes [default: 4 GiB]
     #[arg(long, value_name = "N")]
     log_bytes: Option<u64>,
-    /// After so many seconds without its node, a replica of a partition that this node leads is made again on another node;
-    /// 0: never
+    /// How many seconds the node of a replica may be away until this node, if it leads the partition, makes the replica
+    /// again on another node; 0: never
     #[arg(long, value_name = "S", default_value_t = 300)]
     repair_after_seconds: u64,
-    /// The bytes a second that this node sends of copies of its partitions to other nodes, all of them together; 0: no
-    /// bound
+    /// The bound on how fast this node sends copies of its partitions to other nodes, all together, in bytes a second:
+    /// 4194304 or more; 0: no bound
     #[arg(long, value_name = "N", default_value_t = 128 << 20, value_parser = copy_pace)]
     copy_bytes_per_second: u64,
-    /// Every so many seconds the replicas of each partition that this node leads are compared with each other, in the
-    /// background; 0: only by `rialto cluster check`
+    /// How many seconds apart the replicas of each partition that this node leads are compared in the background; 0:
+    /// only by `rialto cluster check`
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=315_360_000))]
     compare_every_seconds: u64,
     /// Which events are printed on stderr: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, several of
@@ -197,7 +197,7 @@ fn open_once(args: &NodeArgs, file: &NodeFile, store: &Arc<dyn ControlStore>) ->
     let facts = ClusterFacts::read(&**store)?;
     if facts.id != file.cluster {
         return Err(Opening::Failed(Failed::unusable(format_args!(
-            "{} is a node of another cluster than the control store's under {}",
+            "{} belongs to another cluster than the one that the control store has under {}",
             args.data.display(),
             file.prefix
         ))));

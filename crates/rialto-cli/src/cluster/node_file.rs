@@ -19,9 +19,9 @@ const FILE: &str = "node.json";
 pub enum Links {
     /// By mutual TLS, with certificates of an authority that is made for the cluster
     Tls,
-    /// In the clear, and between loopback addresses only
+    /// Without encryption, and between loopback addresses only
     PlainOnLoopback,
-    /// In the clear, to any address: each machine in the network can read and change what nodes say
+    /// Without encryption, to any address: each machine in the network can read and change what nodes send
     PlainAnywhere,
 }
 
@@ -74,7 +74,8 @@ impl NodeFile {
         parsed.map(Some).map_err(|error| Failed::unusable(format_args!("{}: {error}", path.display())))
     }
 
-    /// The nodes that have their directories in this one, in the order of their names; or the one whose directory it is.
+    /// The nodes that have their directories in this one, in the order of their names; or the one whose directory it
+    /// is.
     pub fn all(data: &Path) -> Result<Vec<(PathBuf, NodeFile)>, Failed> {
         if let Some(node) = NodeFile::find(data)? {
             return Ok(vec![(data.to_owned(), node)]);

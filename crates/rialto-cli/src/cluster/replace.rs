@@ -12,13 +12,13 @@ use super::leave::leave;
 use super::moving::{self, AtATime};
 use super::say::say;
 
-/// Have a node take the place of one that is lost for good
+/// Give the replicas of a node that is lost for good to another node, and remove the lost node from the cluster
 #[derive(Debug, Args)]
 pub struct ReplaceArgs {
     /// The node that is lost; it may be dead
     #[arg(value_name = "OLD")]
     old: String,
-    /// The node that takes its place; it has joined, and runs
+    /// The node that gets its replicas; it has joined, and runs
     #[arg(value_name = "NEW")]
     new: String,
     /// The directory that has the directories of the nodes on this machine, or that of one node

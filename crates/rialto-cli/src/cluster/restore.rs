@@ -18,10 +18,10 @@ use super::init::{Level2, NodeSpec, Plan, PromiseArgs, check_addresses, make, si
 use super::node_file::Links;
 use super::say::say;
 
-/// Make a new cluster from a backup: as init does, with the data of the backup
+/// Make a new cluster as init does, with the data of a backup
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The directory of a backup that `rialto cluster backup` has written
+    /// The directory of a backup by `rialto cluster backup`
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
     /// The members of the etcd that is the control store; one that answers is enough
@@ -32,11 +32,11 @@ pub struct RestoreArgs {
     prefix: String,
     #[command(flatten)]
     control_tls: TlsArgs,
-    /// The directory in which each node gets one of its own, by its name; it is made, or is empty
+    /// The directory in which a directory for each node is made, with the node's name; new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// A node: its name, where other nodes reach it, and the loopback address of its machine where clients reach it;
-    /// once for each node. These may be others than those of the cluster that was backed up, and more or fewer
+    /// give it once for each node. The nodes may differ from those of the cluster that was backed up, also in number
     #[arg(long = "node", value_name = "NAME=HOST:PORT,sql=HOST:PORT", required = true)]
     nodes: Vec<NodeSpec>,
     /// The number of replicas of each partition, the primary among them [default: 2, or 1 with one node]
@@ -45,7 +45,7 @@ pub struct RestoreArgs {
     /// How nodes talk to each other
     #[arg(long, value_enum, default_value = "tls")]
     links: Links,
-    /// What becomes of a commit at level 2 (standby) while its partition has one replica in sync; it never changes
+    /// What happens to a commit at level 2 (standby) while its partition has one replica in sync; it never changes
     #[arg(long, value_enum, default_value = "on-disk")]
     unprotected: Level2,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use super::failed::Failed;
 use super::view::{NodeState, NodeView, PartitionView, View};
 use crate::output::print;
 
-/// Show the nodes and partitions of a cluster; works with nodes or the control store dead
+/// Show the nodes and partitions of a cluster, also if nodes or the control store are dead
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// The directory that has the directories of the nodes on this machine, or that of one node
@@ -162,7 +162,7 @@ fn in_words(view: &View, data: &Path) -> String {
     let serving = view.partitions.iter().filter(|partition| partition.serves.is_some()).count();
     let _ = writeln!(text, "{serving} of {} partitions are seen to serve", view.partitions.len());
     if serving < view.partitions.len() && view.nodes.iter().any(|node| node.state == NodeState::Elsewhere) {
-        text += "  What nodes lead that do not answer is not seen from here.\n";
+        text += "  Whether partitions serve whose primaries do not answer is not seen from here.\n";
     }
     let unprotected: Vec<String> = view.unprotected().map(|partition| partition.id.to_string()).collect();
     if !unprotected.is_empty() {
@@ -183,7 +183,7 @@ fn in_words(view: &View, data: &Path) -> String {
     for (_, undecided) in view.undecided() {
         let _ = writeln!(
             text,
-            "{}\n  Its decision was lost: an operator decides it, by one of\n{}",
+            "{}\n  Its decision was lost. Decide it by one of these:\n{}",
             decide::in_words(undecided),
             decide::commands(undecided, data)
         );

@@ -16,16 +16,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Have another replica of a partition lead, one that is in sync; nothing is lost
+/// Make another replica of a partition, one that is in sync, its primary; nothing is lost
 #[derive(Debug, Args)]
 pub struct SwitchoverArgs {
-    /// The directory that has the directories of the nodes on this machine
+    /// The directory that has the directories of the nodes on this machine, or that of one node
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The partition
     #[arg(long, value_name = "N")]
     partition: u32,
-    /// The node whose replica is to lead
+    /// The node whose replica becomes the primary
     #[arg(long, value_name = "NODE")]
     to: String,
 }
@@ -54,7 +54,10 @@ pub fn run(args: &SwitchoverArgs) -> Result<ExitCode, Failed> {
 pub fn change(view: &View, partition: u32, to: &NodeView, data: &Path) -> Result<u64, Failed> {
     let (_, found) = view.partition(partition)?;
     let Some(number) = to.number else {
-        return Err(Failed::failing(format_args!("nothing that answers knows the number of {}", to.name)));
+        return Err(Failed::failing(format_args!(
+            "neither the control store nor a node that answers knows the number of {}; start one of these",
+            to.name
+        )));
     };
     if !found.in_sync.contains(&number) {
         return Err(Failed::unusable(format_args!(
@@ -65,7 +68,9 @@ pub fn change(view: &View, partition: u32, to: &NodeView, data: &Path) -> Result
     }
     let from = view.name(found.primary);
     let Some(primary) = view.numbered(found.primary) else {
-        return Err(Failed::failing(format_args!("nothing that answers knows {from}")));
+        return Err(Failed::failing(format_args!(
+            "neither the control store nor a node that answers knows {from}; start one of these"
+        )));
     };
     if let AdminAnswer::Refused(why) =
         view.ask(primary, AdminRequest::Switchover { partition, to: number })?

@@ -149,7 +149,7 @@ impl View {
         };
         let configuration = partition.configuration.as_ref().ok_or_else(|| {
             Failed::failing(format_args!(
-                "nothing that answers knows partition {id}; start the control store or a node"
+                "neither the control store nor a node that answers knows partition {id}; start one of these"
             ))
         })?;
         Ok((partition, configuration))
@@ -169,7 +169,8 @@ impl View {
         let here = self.nodes.iter().find(|here| here.directory.is_some() && here.state == NodeState::Up);
         let (Some(here), Some(number)) = (here, node.number) else {
             return Err(Failed::failing(format_args!(
-                "{} is on another machine, and no node of this one answers, through which it could be asked: start one, or run this there",
+                "{} is on another machine, and is asked through a node of this one, of which none answers: start one, or run this \
+                 there",
                 node.name
             )));
         };

@@ -310,7 +310,7 @@ fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(data: &
     let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
-    assert_eq!(said, "interrupted: the stream has no end, and is no backup\n");
+    assert_eq!(said, "interrupted: the stream is not complete, and is no backup\n");
     stream.read_to_end(&mut began).expect("the rest of the pipe");
     let mut command = program(&["restore", "--from", "-", "--data", half.name()]);
     let mut restoring = spawn({

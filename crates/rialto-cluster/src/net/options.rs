@@ -108,10 +108,13 @@ impl Options {
         let wrong = |what: String| Err(OptionsError(what));
         let longest = self.message_max + super::frame::HEADER;
         if !is_a_name(&self.name) {
-            return wrong(format!("{:?} is no name of a node: letters, digits, - and . are", self.name));
+            return wrong(format!(
+                "{:?} cannot be the name of a node: a name has letters, digits, - and . only",
+                self.name
+            ));
         }
         if self.versions.oldest > self.versions.newest {
-            return wrong(format!("{:?} are no versions", self.versions));
+            return wrong(format!("{:?}: these cannot be the versions of a node", self.versions));
         }
         let rooms = [self.protocol_room, self.work_room, self.blocks_room];
         if self.message_max == 0 || rooms.iter().any(|&room| room < longest) {

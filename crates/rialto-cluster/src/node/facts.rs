@@ -146,7 +146,7 @@ impl fmt::Display for FactsError {
                 write!(
                     f,
                     "the control store has a cluster of {} partitions with {} replicas each and promises of {} ms{refuses} \
-                     already; give the same numbers, or another prefix",
+                     already; give the same options, or another prefix",
                     facts.partitions, facts.replicas, facts.promise_ms
                 )
             }
@@ -280,7 +280,9 @@ impl NodeFacts {
                 return Ok(Joined::New(node));
             }
         }
-        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+        Err(FactsError::Wrong(
+            "other commands change the control store's nodes at the same time; run this again".to_owned(),
+        ))
     }
 
     /// Has a directory be that of a node.
@@ -302,7 +304,9 @@ impl NodeFacts {
                 }
             }
         }
-        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+        Err(FactsError::Wrong(
+            "other commands change the control store's nodes at the same time; run this again".to_owned(),
+        ))
     }
 
     /// Gives a node of the cluster another standing.
@@ -334,7 +338,9 @@ impl NodeFacts {
                 return Err(FactsError::Wrong(format!("the cluster has no node {name}")));
             }
         }
-        Err(FactsError::Wrong("the control store's nodes change all the time; run it again".to_owned()))
+        Err(FactsError::Wrong(
+            "other commands change the control store's nodes at the same time; run this again".to_owned(),
+        ))
     }
 }
 
@@ -486,7 +492,8 @@ fn check_name(node: &NodeFacts) -> Result<(), FactsError> {
     if crate::net::is_a_name(&node.name) {
         return Ok(());
     }
-    let what = format!("{:?} is no name of a node: letters, digits, - and . are", node.name);
+    let what =
+        format!("{:?} cannot be the name of a node: a name has letters, digits, - and . only", node.name);
     Err(FactsError::Wrong(what))
 }
 
@@ -532,7 +539,7 @@ fn make(store: &dyn ControlStore, key: &str, value: &[u8]) -> Result<(), FactsEr
             _ => Err(FactsError::LeftOver { key: key.to_owned() }),
         },
         Swapped::AnotherStore => {
-            Err(FactsError::Wrong("the control store was restored meanwhile; run it again".to_owned()))
+            Err(FactsError::Wrong("the control store was restored meanwhile; run this again".to_owned()))
         }
     }
 }

@@ -28,8 +28,8 @@ pub const ACCOUNTS: u32 = 1_000_000;
 /// Where the data is, unless told otherwise: a directory for each workload in this one.
 pub const DATA: &str = "./rialto-data";
 
-/// The names of the options that are given on the command line. Most options have a default, so their value does not tell
-/// whether they are given.
+/// The names of the options that are given on the command line. Most options have a default, so their value does not
+/// tell whether they are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
@@ -113,7 +113,7 @@ pub struct BenchArgs {
     /// database than the specification's (tpcc) [default: 3000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=3_000))]
     pub customers: Option<u32>,
-    /// The share of each transaction, in percent that add up to 100; a transaction that is not named does not run
+    /// The percentage of each transaction; together they are 100, and a transaction that is not named does not run
     /// [default of card: BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1; of tatp:
     /// GetSubscriberData=35,GetNewDestination=10,
     /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2; of
@@ -141,12 +141,11 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
     /// Run each transaction twice, as the call that --logging transaction would log, and end the run if the two
-    /// write different things
+    /// executions write different things
     #[arg(long)]
     pub check_determinism: bool,
-    /// Run each transaction as a call of a registered procedure on the conventional engine, too, where it otherwise
-    /// runs as a closure. Always so with --engine data-oriented, --logging transaction and --check-determinism, and
-    /// in tpcc
+    /// Run each transaction as a call of a registered procedure instead of a closure. This is always so with --engine
+    /// data-oriented, --logging transaction and --check-determinism, and in tpcc
     #[arg(long)]
     pub calls: bool,
     /// Where the tables are kept
@@ -167,21 +166,22 @@ pub struct BenchArgs {
     /// The seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// After each window, measure what bare code reaches with the same log bytes: a write and its sync, a group
+    /// After each window, measure the throughput of bare code with the same log bytes: a write and its sync, a group
     /// commit, or a map whose log a second thread writes; with --residence disk also with the same reads and writes of
     /// pages
     #[arg(long)]
     pub limits: bool,
-    /// Compare with the same run with these options changed ('--clients 1'). The two sides run in pairs and take
-    /// turns, --repeat times (6 if that is not given); the ratios are printed with their intervals. The other side
-    /// has a directory of its own beside this one's
+    /// Compare with the same run with these options changed ('--clients 1'). The two sides take turns, in as many pairs
+    /// as
+    /// --repeat says (6 if that is not given); the ratios are printed with their intervals. The other side has a directory of
+    /// its own beside this one's
     #[arg(long, value_name = "OTHER ARGS", allow_hyphen_values = true)]
     pub versus: Option<String>,
     /// Compare with the program at PATH, another build of rialto, with the same options, or with those changed by
     /// --versus
     #[arg(long, value_name = "PATH")]
     pub versus_binary: Option<PathBuf>,
-    /// Measure nothing: read requests from the input, one a line, and answer each (card; "help" lists them)
+    /// Measure nothing: read requests from the standard input, one a line, and answer each (card; "help" lists them)
     #[arg(long)]
     pub interactive: bool,
     /// Also print the result as one JSON object, on the last line
@@ -295,8 +295,8 @@ impl BenchArgs {
         self.clients as usize * self.in_flight as usize
     }
 
-    /// How many transactions can be open: one for each client, or, where threads own executors, all that are outstanding,
-    /// each with room for a part.
+    /// How many transactions can be open: one for each client, or, where threads own executors, all that are
+    /// outstanding, each with room for a part.
     fn transactions_max(&self, default: usize) -> usize {
         let open = match self.database.executor_threads {
             None | Some(0) => self.clients as usize,

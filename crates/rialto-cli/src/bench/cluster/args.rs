@@ -14,30 +14,29 @@ const ACCOUNTS_MAX: u32 = 1_000_000;
 
 /// Run transfers of money on a cluster, also while nodes fail, and verify that no answered commit is lost
 ///
-/// The clients connect to all nodes. After an error a client goes on at the next node. The tables bench_accounts and
-/// bench_ledger are made and loaded if they are not there. A server of one database can be measured, too. Exit code
-/// 1: an answered commit is lost, or the data are inconsistent.
+/// The clients connect to all nodes. After 40001, 40P01, 57P03 and 55P03 a client goes on in its session, after other
+/// errors at the next node. The tables bench_accounts and bench_ledger are made and loaded if they are not there. A
+/// server of one database can be measured, too. Exit code 1: an answered commit is lost, or the data are inconsistent.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterBenchArgs {
-    /// Where nodes take clients; the other nodes are learned from them
+    /// Where nodes take clients; these nodes are asked for the addresses of the others
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
     pub connect: Vec<String>,
     /// The number of clients, each a thread that waits for each commit
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// When a commit is answered. A failover may lose commits that were answered at memory
+    /// When a commit is answered. A failover may lose commits that were answered at level memory
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: LevelName,
     /// How long the clients run, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
-    /// The number of accounts, a multiple of 10: each branch of the bank has 10. Tables that are there already are used,
-    /// and refused if this option is given and they have another number [default: 10000]
+    /// The number of accounts, a multiple of 10: each branch of the bank has 10. Tables that are there already are
+    /// used; with this option they are refused if they have another number [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=i64::from(ACCOUNTS_MAX)))]
     pub accounts: Option<u32>,
-    /// The share of transfers between two branches, in percent; others stay within one branch, and so within one
-    /// partition. Two branches lie in two partitions, or by chance in the same one. Without this option both accounts are
-    /// drawn from all
+    /// The percentage of transfers between two branches, which lie in two partitions, or by chance in the same one; the
+    /// others stay within one branch, and so within one partition. Without this option both accounts are drawn from all
     #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub remote_pct: Option<u8>,
     /// The seed of the random choices

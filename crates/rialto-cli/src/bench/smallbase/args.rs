@@ -17,13 +17,14 @@ use crate::args::seconds;
 /// The most nodes of a cluster.
 const NODES_MAX: i64 = 64;
 
-/// Run a cluster of processes on this machine, with clients in each node that call procedures over the partitions, as in Smallbase's
-/// experiments, and verify that the tables hold what the clients were told
+/// Run a cluster of processes on this machine, with clients in each node that call procedures over the partitions, as
+/// in Smallbase's experiments, and verify that the tables agree with what the clients were told
 ///
-/// The command starts the nodes and ends them. Each node has a network namespace of its own if this user may make them, else all share
-/// the loopback network. Results are of the run with the median throughput. Several numbers of nodes are measured one after the other;
-/// efficiency compares the throughput of a node, and the processor time of a transaction, with those of the cluster of two nodes.
-/// Exit code 1: the tables do not hold what the clients were told.
+/// The command starts the nodes and ends them. Each node has a network namespace of its own if this user may make them;
+/// otherwise all share the loopback network. Results are of the run with the median throughput. Several numbers of
+/// nodes are measured one after the other; efficiency compares the throughput of a node, and the processor time of a
+/// transaction, with those of the cluster of two nodes. Exit code 1: the tables do not agree with what the clients were
+/// told.
 #[derive(Debug, Clone, Args)]
 pub struct SmallbaseArgs {
     /// The number of nodes; several numbers, with commas, are measured one after the other
@@ -32,22 +33,23 @@ pub struct SmallbaseArgs {
     /// The clients of each node: threads of its process, with one transaction at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: u32,
-    /// The share of transactions whose account (for scp: number or card) lies at another node, in percent
+    /// The percentage of transactions whose account (for scp: number or card) lies at another node
     #[arg(long, value_name = "PCT", default_value_t = 15, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub remote_pct: u32,
-    /// The rate of an open loop: transactions a second of all nodes together, or a percentage of the peak, which a run of the same clients
-    /// measures first. Latencies count from the time at which a transaction was due [default: each client waits for its last
-    /// transaction only]
+    /// The rate of an open loop: transactions a second of all nodes together, or a percentage of the peak, which is
+    /// measured first. Latencies count from the time at which a transaction was due [default: a closed loop]
     #[arg(long, value_name = "TPS|PCT%")]
     pub rate: Option<Rate>,
-    /// When a transaction is answered. One over two nodes waits for standbys at least, if it is one transaction
+    /// When a transaction is answered. One over two nodes waits at least for the standbys, except with --as-paper
     #[arg(long, visible_alias = "level", value_enum, default_value = "memory")]
     pub durability: LevelName,
-    /// As the paper ran TPC-B: a transaction over two nodes is two transactions, without a commit protocol, a branch has one history row,
-    /// a node one branch, a partition one replica. Locks and the log remain: they cannot be left out
+    /// As the paper ran TPC-B: a transaction over two nodes is two transactions, without a commit protocol; a branch
+    /// has one history row, a partition one branch and one replica. Locks and the log remain: they cannot be left out
     #[arg(long)]
     pub as_paper: bool,
-    /// Run the same transactions on one database in this process, without a cluster: what a node is compared with. It needs --nodes 1
+    /// Run the same transactions on one database in this process, without a cluster, for comparison with a node. It
+    /// needs
+    /// --nodes 1
     #[arg(long)]
     pub alone: bool,
     /// The replicas of each partition, the primary among them [default: 2; 1 with one node, and with --as-paper]
@@ -59,43 +61,43 @@ pub struct SmallbaseArgs {
     /// The branches (for scp: areas) of each partition [default: 10; 1 with --as-paper]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub branches: Option<u32>,
-    /// The accounts of each branch; for scp the numbers, cards and subscribers of each area, so many of each [default: 100000 divided
-    /// by --branches]
+    /// The accounts of each branch; for scp the numbers of each area, and as many cards and subscribers [default:
+    /// 100000 divided by --branches]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub accounts: Option<u32>,
     /// How long each run is measured, in seconds
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
     pub seconds: Duration,
-    /// How long each run goes on before it is measured, in seconds
+    /// How long each run warms up before it is measured, in seconds
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub warmup: Duration,
     /// How many runs are measured on each cluster
     #[arg(long, visible_alias = "runs", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// Run the nodes with real-time priority (SCHED_RR, 10), as the paper's rtprio. It needs CAP_SYS_NICE; without it a warning is
-    /// printed, and the priority is the normal one
+    /// Run the nodes with real-time priority (SCHED_RR, 10), as the paper did by rtprio. It needs CAP_SYS_NICE; without
+    /// that a warning is printed, and the priority is the normal one
     #[arg(long)]
     pub real_time: bool,
     /// Leave Nagle's algorithm on between nodes: the kernel may hold small messages back
     #[arg(long)]
     pub nagle: bool,
-    /// All nodes share a network of so many megabits a second, by proxies in this process
+    /// Let all nodes share a network of so many megabits a second, which proxies in this process simulate
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub link_mbit: Option<u32>,
-    /// Each message takes so many microseconds longer, by proxies in this process
+    /// How many microseconds longer each message takes, through proxies in this process
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub link_delay_us: u32,
-    /// All nodes share the loopback network, without namespaces
+    /// Let all nodes share the loopback network, without namespaces
     #[arg(long)]
     pub no_namespaces: bool,
-    /// Tell of transactions over 10 ms where their time went; each transaction then reads a file of the kernel
+    /// Print where the time of transactions over 10 ms went; each transaction then reads a file of the operating system
     #[arg(long)]
     pub outliers: bool,
     /// The directory of the nodes' data, empty or not there; it is removed at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/smallbase")]
     pub data: PathBuf,
-    /// The bound on the memory of all nodes' tables together, in bytes; each replica has the same share [default: half of what is
-    /// free]
+    /// The bound on the memory of all nodes' tables together, in bytes; each replica has the same share [default: half
+    /// of what is free]
     #[arg(long, value_name = "N")]
     pub memory_bytes: Option<u64>,
     /// The seed of the random choices

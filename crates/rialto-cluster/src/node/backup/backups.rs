@@ -80,7 +80,7 @@ struct TakingEnds {
 
 impl Drop for TakingEnds {
     fn drop(&mut self) {
-        let no_end = || Err("its thread has ended amid it: what is in its directory is no backup".to_owned());
+        let no_end = || Err("its thread has failed: what is in its directory is no backup".to_owned());
         let status = match self.taken.take().unwrap_or_else(no_end) {
             Ok(manifest) => BackupStatus::Done(Box::new(manifest)),
             Err(why) => BackupStatus::Failed { backup: std::mem::take(&mut self.backup), why },
@@ -130,7 +130,7 @@ impl Backups {
         let served = parts.transactions.find_served(partition).ok_or("the node does not serve it")?;
         // The manifest names the opening: it tells rows of the system in the backup from those of the new cluster.
         if served.serves().opening != opening {
-            return Err("its primary has begun anew meanwhile".to_owned());
+            return Err("its primary has started again meanwhile".to_owned());
         }
         let told: Weak<Parts> = Arc::downgrade(parts);
         let tell = move |stage: Stage| {

@@ -81,7 +81,7 @@ impl Taking {
         let mut served = Vec::new();
         for partition in parts.facts.partitions() {
             let found = parts.transactions.directory().wait(partition, None, SERVED_WITHIN);
-            served.push(found.ok_or_else(|| format!("{partition} is not served by any node"))?);
+            served.push(found.ok_or_else(|| format!("{partition} has no primary that serves"))?);
         }
         let was_there = self.make_directory()?;
         let taken = self.take(parts, &served).and_then(|partitions| {

@@ -63,18 +63,18 @@ impl fmt::Display for CallError {
             CallError::Failed(why) => f.write_str(why),
             CallError::NoPrimary(partition) => write!(
                 f,
-                "{partition} is not served by any node; try again later, and see `rialto cluster status`"
+                "{partition} has no primary that serves; try again later, and see `rialto cluster status`"
             ),
             CallError::Aborted(why) => {
                 write!(f, "the call has no effect: each try was ended, the last one by {why}; call again")
             }
             CallError::Unknown => f.write_str(
-                "whether the call has had its effects is not known, since a primary has gone; send it again if it has \
-                 a number, else look for its effects first",
+                "it is not known whether the call has had its effects: a primary has gone, or the call's end did not come in \
+                 time; send it again if it has a number, otherwise look for its effects first",
             ),
             CallError::TooOld => f.write_str(
-                "the call's number is too old: a later call of its session was answered, or it is of more than 24 hours \
-                 ago, or of a clock that is more than an hour ahead; look for its effects",
+                "the call's number cannot be used: a later call of its session was answered, or the number is older than 24 \
+                 hours, or of a clock that is more than an hour ahead; look for its effects",
             ),
             CallError::TooLong => f.write_str(
                 "the arguments or the outputs are too long: the arguments of a call have at most 1 MiB, its outputs \

@@ -53,14 +53,14 @@ impl Walk<'_> {
                         NotSent::Gone => "the table was changed meanwhile".to_owned(),
                     };
                     let action =
-                        format!("It could not be compared again ({why}): nothing is done until it is");
+                        format!("They could not be compared again ({why}): nothing is done until they are");
                     return self.tell_of(first, suspects, &action, true);
                 }
             }
         }
         let Some((again, verdict)) = compared else { return };
         self.tell_of(first, &verdict.same, "Compared again, they are the same: nothing is done", false);
-        let action = "It has not answered when it was compared again: nothing is done until it does";
+        let action = "The replica has not answered the second comparison: nothing is done until it does";
         self.tell_of(first, &verdict.unknown, action, true);
         self.is_outvoted |= verdict.is_outvoted;
         for member in verdict.differing {

@@ -110,7 +110,7 @@ impl Walk<'_> {
         }
         let (name, within) = (&of.name, LOCK_WITHIN.as_millis());
         self.leave_out(format!(
-            "rows of the table {name}: other transactions keep their locks, for longer than {within} ms"
+            "rows of the table {name}: other transactions keep their locks for longer than {within} ms"
         ));
         Ok(Some(found))
     }

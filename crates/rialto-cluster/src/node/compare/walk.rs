@@ -244,10 +244,10 @@ impl<'a> Walk<'a> {
         let is_enough = self.proven.len() >= PROVEN_MAX
             || self.proven_at.is_some_and(|since| since.elapsed() > GOES_ON_FOR);
         if is_enough {
-            return Err("the rest: enough differs".to_owned());
+            return Err("the rest: there are enough differences".to_owned());
         }
         match self.standbys().iter().all(|member| self.is_given_up(member.node)) {
-            true => Err("the rest: no other replica is in sync, and answers".to_owned()),
+            true => Err("the rest: no other replica is in sync and answers".to_owned()),
             false => Ok(()),
         }
     }

@@ -44,7 +44,7 @@ impl fmt::Display for NoRoom {
             self.partition,
             match self.tried.is_empty() {
                 true => String::new(),
-                false => format!(", or was tried in vain: {}", self.tried.join("; ")),
+                false => format!(", or failed to get it: {}", self.tried.join("; ")),
             }
         )
     }

@@ -686,7 +686,7 @@ impl Driver {
                 }
             }
             Err(error) => {
-                self.trouble(format!("blocks of the log are not taken: {error}"));
+                self.trouble(format!("blocks of the log cannot be taken: {error}"));
                 self.is_unfit();
                 self.follow_ups.push_back(Event::AppendFailed);
             }
@@ -777,16 +777,17 @@ fn in_words(report: &Report) -> String {
     match report {
         Report::StoreRefused { found } => format!(
             "the control store has the configuration of {}, and this replica has seen a newer one, or another store: it \
-             was restored. To go on with it, use force",
+             was restored. To go on with this store, make a replica lead: rialto cluster force-promote",
             found.configuration.epoch
         ),
         Report::CutOffRefused => {
-            "the primary wants it to start over, but it is in sync. It does not".to_owned()
+            "the primary asks this replica to start over with a copy, but it is in sync, and does not"
+                .to_owned()
         }
         Report::Removed { epoch } => format!("the partition has no replica on this node since {epoch}"),
-        Report::CannotLead { epoch } => format!("it was to lead in {epoch}, and its database does not"),
+        Report::CannotLead { epoch } => format!("it was to lead in {epoch}, but its database cannot"),
         Report::ForceRefused => {
-            "it is not to lead by force: the partition has no replica here, or its database is not whole"
+            "it cannot lead by force: the partition has no replica here, or its database is not whole"
                 .to_owned()
         }
         Report::ForcedLoss { ahead, unasked } => {
@@ -794,7 +795,7 @@ fn in_words(report: &Report) -> String {
                 ahead.iter().map(|(node, end)| format!("{node} (up to {})", point(end))).collect();
             let unasked: Vec<String> = unasked.iter().map(NodeId::to_string).collect();
             format!(
-                "it leads by force. What these have more is lost: [{}]. These were not asked: [{}]",
+                "it leads by force. What only these replicas have is lost: [{}]. These were not asked: [{}]",
                 ahead.join(", "),
                 unasked.join(", ")
             )

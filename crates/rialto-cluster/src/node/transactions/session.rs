@@ -289,7 +289,7 @@ impl SessionTransaction {
         let count = requests.len();
         let all_fail = |error: &SqlError| (0..count).map(|_| failed(error.clone())).collect();
         if self.is_over {
-            return all_fail(&retry("it has ended"));
+            return all_fail(&retry("an earlier failure has ended it"));
         }
         let partitions: Vec<PartitionId> = requests.iter().map(|(partition, _)| *partition).collect();
         let asked =
@@ -555,7 +555,7 @@ impl Branches for SessionTransaction {
 
     fn commit(mut self: Box<Self>, choices: &Choices) -> Result<()> {
         if self.is_over {
-            return Err(retry("it has ended"));
+            return Err(retry("an earlier failure has ended it"));
         }
         self.commit_all(Some(choices))
     }
@@ -658,7 +658,7 @@ fn too_long() -> SqlError {
 }
 
 fn no_primary(partition: PartitionId) -> SqlError {
-    let message = format!("{partition} is not served by any node at the moment");
+    let message = format!("{partition} has no primary that serves at the moment");
     told(
         "57P03",
         message,
@@ -673,7 +673,7 @@ fn no_answer(partition: PartitionId) -> SqlError {
     told(
         "57P03",
         message,
-        "What was written there is not in the memory of each replica in sync yet, or the primary is cut off. Try again later; \
+        "What was written there is not yet in the memory of each replica in sync, or the primary is cut off. Try again later; \
          `rialto cluster status` shows the partition's replicas.",
         Cause::None,
     )
@@ -685,8 +685,8 @@ pub(super) fn retry(why: &str) -> SqlError {
 }
 
 pub(super) fn unknown() -> SqlError {
-    let message =
-        "whether the transaction has committed is not known: its deciding partition's primary has gone";
+    let message = "it is not known whether the transaction has committed: the primary that decides it has gone, or has not \
+                   answered in time";
     told(
         "08007",
         message.to_owned(),
