@@ -56,7 +56,7 @@ impl Access {
         Err(Failed::usage(format_args!("the cluster has no node {name}; it has {}", names.join(", "))))
     }
 
-    /// The number of a node of this name that has left the cluster, and that configurations name all the same: a wish that it
+    /// The number of a node of this name that has left the cluster, and that configurations name all the same: a command that it
     /// gets a replica was carried out late.
     pub fn left_behind(&self, name: &str) -> Result<Option<(NodeFacts, Vec<PartitionId>)>, Failed> {
         let placement = self.placement()?;

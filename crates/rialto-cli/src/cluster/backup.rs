@@ -13,7 +13,7 @@ use super::view::{NodeState, NodeView, View};
 use crate::output::{print, tell};
 
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// How long the node that takes the backup may be silent.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ pub fn run(args: &BackupArgs) -> Result<ExitCode, Failed> {
     };
     let mut heard = Instant::now();
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
         match view.ask(node, AdminRequest::BackupStatus) {
             Ok(AdminAnswer::Backup(status)) => match end_of(&begun, status) {
                 None => heard = Instant::now(),

@@ -20,7 +20,7 @@ use crate::output::{print, tell};
 /// How long the command waits until the replicas of a partition whose primary has changed are in sync again.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 
 /// Move replicas to nodes that have fewer of them, then primaries, until all nodes have about equally many of both
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ fn wait_in_sync(partition: PartitionId, before: usize, args: &BalanceArgs) -> Re
             ));
             return Ok(());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     Ok(())
 }

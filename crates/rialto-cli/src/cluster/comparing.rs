@@ -12,7 +12,7 @@ use super::say::say;
 /// How long a node has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// How long a node that compares may be silent.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -73,7 +73,7 @@ impl Comparing {
                 // It is overloaded, or starts again.
                 None => {}
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::output::{print, tell};
 /// How long the command waits until all branches have ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// Decide a transaction whose decision was lost; without --transaction, list those that wait for an operator
 #[derive(Debug, Args)]
@@ -164,7 +164,7 @@ fn decide(mut view: View, args: &DecideArgs, name: &str, decision: Decision) -> 
                 command(name, decision, &args.data)
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
         view = View::of(&args.data)?;
     }
 }

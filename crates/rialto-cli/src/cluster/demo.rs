@@ -25,7 +25,7 @@ use crate::args::MemoryArgs;
 use crate::output::tell;
 
 /// How often processes are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// How long the beginning waits until all replicas are in sync, once all partitions serve.
 const SYNC_WAIT: Duration = Duration::from_secs(30);
 /// How long a node has to show that it runs.
@@ -153,7 +153,7 @@ impl Demo<'_> {
             return Ok(());
         }
         say(format_args!("ready sql={} data={}", self.specs[0].sql, self.data.display()))?;
-        while !self.ending.comes_within(LOOK) {
+        while !self.ending.comes_within(POLL) {
             self.tell_ends();
         }
         Ok(())
@@ -216,7 +216,7 @@ impl Demo<'_> {
                     self.log_of("etcd").display()
                 )));
             }
-            if self.ending.comes_within(LOOK) {
+            if self.ending.comes_within(POLL) {
                 return Ok(None);
             }
         }
@@ -278,7 +278,7 @@ impl Demo<'_> {
                     self.log_of(&name).display()
                 )));
             }
-            if self.ending.comes_within(LOOK) {
+            if self.ending.comes_within(POLL) {
                 return Ok(Goes::ToItsEnd);
             }
         }

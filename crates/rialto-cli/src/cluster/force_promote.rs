@@ -15,7 +15,7 @@ use crate::output::{print, tell};
 /// How long the command waits for the change.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// Make a replica of a partition lead by force: what only other replicas have is lost
 #[derive(Debug, Args)]
@@ -92,7 +92,7 @@ pub fn run(args: &ForcePromoteArgs) -> Result<ExitCode, Failed> {
                 PATIENCE.as_secs()
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 

@@ -15,7 +15,7 @@ use super::say::say;
 use crate::output::tell;
 
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 /// After so long without progress it tells for what it waits.
 const TELL: Duration = Duration::from_secs(30);
 
@@ -130,7 +130,7 @@ fn follow(access: &Access, step: impl Fn() -> Result<Round, RoundError>) -> Resu
                 waiting.join(", ")
             ));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::output::tell;
 /// How long a process has to end after SIGTERM; then it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the process is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A child process. It is killed when the thread that has started it ends.
 pub struct Process {
@@ -79,7 +79,7 @@ pub fn end_all(processes: &mut [Process]) {
                 let _ = process.child.wait();
                 process.has_ended = true;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
     }
 }
@@ -93,7 +93,7 @@ pub fn end_other(name: &str, pid: u32) {
             tell(format_args!("{name} does not end, and is killed"));
             signal(pid, Signal::KILL);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::output::{print, tell};
 /// How long the command waits for the change.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the command looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// Make another replica of a partition, one that is in sync, its primary; nothing is lost
 #[derive(Debug, Args)]
@@ -93,6 +93,6 @@ pub fn change(view: &View, partition: u32, to: &NodeView, data: &Path) -> Result
                 view.name(found.primary)
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }

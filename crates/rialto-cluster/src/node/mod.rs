@@ -54,8 +54,8 @@ pub use members::{
     next_primary,
 };
 pub use replica::{
-    Admitted, Catching, HostedReplica, Lead, Level, NewPartition, NotHere, NotRead, NotServing, Outcome,
-    ReadPermit, ReplicaOptions, ReplicaStatus, ToldPlace, read_configuration, read_configurations,
+    Admitted, Catching, HostedReplica, Lead, NewPartition, NotHere, NotRead, NotServing, Outcome, ReadPermit,
+    ReplicaOptions, ReplicaStatus, ToldPlace, read_configuration, read_configurations,
 };
 pub use running::{LinkOptions, Node, NodeError, NodeOptions};
 pub use transactions::{DecisionStage, TransactionCounts, Transactions, make_table};

@@ -12,11 +12,11 @@ use rialto::{Database, Durability, Options};
 use rialto_cluster::control::MemoryStore;
 use rialto_cluster::net::Security;
 use rialto_cluster::node::{
-    Admitted, ClusterFacts, HostedReplica, Joined, Level, LinkOptions, Manifest, Node, NodeFacts,
-    NodeOptions, NotServing, Outcome, Standing, first_primary, init, init_restored, make_table,
-    restore_partition,
+    Admitted, ClusterFacts, HostedReplica, Joined, LinkOptions, Manifest, Node, NodeFacts, NodeOptions,
+    NotServing, Outcome, Standing, first_primary, init, init_restored, make_table, restore_partition,
 };
 use rialto_cluster::protocol::replication::{ReplicationOptions, Unprotected};
+use rialto_cluster::protocol::transactions::Level;
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
 /// How long a test waits for what has to come about. It is never asserted that something takes less. With bugs put back it may never

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use rialto_cluster::control::ControlStore as _;
 use rialto_cluster::node::{
-    ClusterFacts, Joined, Level, Move, NodeFacts, Placement, Purpose, RoundError, Standing, balance_round,
+    ClusterFacts, Joined, Move, NodeFacts, Placement, Purpose, RoundError, Standing, balance_round,
     drain_round,
 };
 use rialto_cluster::protocol::replication::{Configuration, StoreIdentity};
+use rialto_cluster::protocol::transactions::Level;
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
 use crate::cluster::{Cluster, soon};

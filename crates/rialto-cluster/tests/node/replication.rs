@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rialto_cluster::control::Access;
-use rialto_cluster::node::Level;
+use rialto_cluster::protocol::transactions::Level;
 
 use crate::cluster::{Cluster, insert, read_all, soon};
 

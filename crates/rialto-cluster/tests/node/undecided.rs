@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rialto::TxOptions;
 use rialto::row::Value;
+use rialto_cluster::node::DecisionStage;
 use rialto_cluster::node::admin::{AdminAnswer, AdminRequest, AdminSocket, NodeReport, Reached, ask};
-use rialto_cluster::node::{DecisionStage, Level};
 use rialto_cluster::protocol::transactions::{
-    Access, BranchRef, Branches, Decision, Level as CommitLevel, Opening, Start, TransactionId,
+    Access, BranchRef, Branches, Decision, Level, Opening, Start, TransactionId,
 };
 use rialto_cluster::protocol::{NodeId, PartitionId};
 
@@ -42,7 +42,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
         opening: opening(&cluster, partition),
         access: Access::Writes,
     });
-    let branches = Branches { deciding: PartitionId(0), all: all.into(), level: CommitLevel::Replicated };
+    let branches = Branches { deciding: PartitionId(0), all: all.into(), level: Level::Standby };
     prepare(&cluster, keeps, &branches, 7);
     prepare(&cluster, undone, &branches, 8);
     // The deciding partition is led by force from now on, and then the other one is opened anew: its branches ask.

@@ -25,7 +25,7 @@ const OUTLIERS_MAX: usize = 1_000;
 const COOL_DOWN_MAX: Duration = Duration::from_secs(1);
 
 /// How often a thread that waits looks whether the run is over, or interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// The longest time between two transactions of a client of an open loop, in seconds: longer than any run.
 const INTERVAL_MAX: f64 = 1e9;
 
@@ -160,7 +160,7 @@ fn wait(time: Duration) {
         if left.is_zero() || interrupt::is_asked() {
             return;
         }
-        thread::sleep(left.min(LOOK));
+        thread::sleep(left.min(POLL));
     }
 }
 
@@ -201,7 +201,7 @@ impl Due {
             if phase.now() == OVER {
                 return None;
             }
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(POLL));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::spec::{Nodes, Spec};
 use crate::wire::{Answer, Order, send};
 
 /// How often the parent looks whether it is to end, or a node has ended.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// What runs the node.
 enum Body {
@@ -76,8 +76,8 @@ impl Child {
     /// It has ended, or the run is interrupted.
     pub fn connect(&mut self, meeting: &Meeting) -> Result<(), RunError> {
         loop {
-            if let Some(stream) = meeting.node(self.node, LOOK) {
-                stream.set_read_timeout(Some(LOOK)).map_err(|error| self.gone(&error))?;
+            if let Some(stream) = meeting.node(self.node, POLL) {
+                stream.set_read_timeout(Some(POLL)).map_err(|error| self.gone(&error))?;
                 self.stream = Some(BufReader::new(stream));
                 return Ok(());
             }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The clients that are answered at a time. Further ones wait.
 const AT_A_TIME: usize = 16;
 /// How often the listening thread looks whether one of them has gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_AGAIN: Duration = Duration::from_millis(10);
 
 /// A node's admin socket, until this is dropped. It also answers what operators ask through other nodes.
 pub struct AdminSocket {
@@ -114,7 +114,7 @@ fn listen(listener: &UnixListener, node: &Node, is_closed: &AtomicBool) {
                 continue;
             };
             while number.load(Ordering::Acquire) >= AT_A_TIME {
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(POLL_AGAIN);
             }
             let served = Served::begin(&number);
             let serve = move || {

@@ -10,9 +10,9 @@ use parking_lot::{Condvar, Mutex};
 use rialto::{BackupOptions, CutMeeting, Error, fault_injection};
 
 use super::message::{Far, Stage};
-use crate::node::replica::Level;
 use crate::node::transactions::{Clearance, ServedPartition};
 use crate::protocol::PartitionId;
+use crate::protocol::transactions::Level;
 
 /// How long a backup waits before its cut for those of the other partitions, whose checkpoints may run.
 const NEAR_WITHIN: Duration = Duration::from_secs(25);
@@ -32,7 +32,7 @@ const OTHERS_NOT_READY: &str = "another partition was not ready in time: run it 
 /// How far apart the cuts are, under fault injection.
 const APART: Duration = Duration::from_millis(50);
 /// How often the backup looks whether something is still prepared.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL: Duration = Duration::from_millis(1);
 
 /// Whether a failure, which may say more, only follows that of another partition.
 pub fn follows_another(why: &str) -> bool {
@@ -157,7 +157,7 @@ impl CutMeeting for Meeting {
         let began = Instant::now();
         let mut holds = false;
         loop {
-            let far = self.wait(if holds { Far::Cut } else { Far::Hold }, LOOK * if holds { 1 } else { 50 });
+            let far = self.wait(if holds { Far::Cut } else { Far::Hold }, POLL * if holds { 1 } else { 50 });
             if far == Far::End {
                 let is_in_doubt = match self.served.clearance(self.backup) {
                     Clearance::InDoubt => true,

@@ -24,7 +24,7 @@ impl CallLevel {
     pub(in crate::node) fn of_protocol(self) -> Level {
         match self {
             CallLevel::Memory => Level::Memory,
-            CallLevel::Standby => Level::Replicated,
+            CallLevel::Standby => Level::Standby,
             CallLevel::Disk => Level::Disk,
         }
     }

@@ -17,7 +17,7 @@ use crate::protocol::replication::Member;
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
 /// How often the thread looks whether a partition is due.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// The longest time from when a partition begins to be led here to its first comparison.
 const FIRST_WITHIN: Duration = Duration::from_secs(60);
 /// The longest time between two comparisons of a partition.
@@ -110,7 +110,7 @@ impl Comparisons {
         let until = Instant::now() + time;
         while !is_over() {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.wait(left.min(LOOK)) {
+            if left.is_zero() || !self.wait(left.min(POLL)) {
                 return;
             }
         }
@@ -206,7 +206,7 @@ impl Comparisons {
     pub fn run(&self, parts: &Parts, every: Option<Duration>) {
         let mut due = Due::new();
         let every = every.map(|every| every.min(EVERY_MAX));
-        while self.wait(LOOK) {
+        while self.wait(POLL) {
             self.forget_others(parts);
             let asked = match self.status() {
                 ComparisonStatus::Runs { comparison } if self.is_asked() => Some(comparison),

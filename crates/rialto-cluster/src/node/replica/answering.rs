@@ -15,9 +15,10 @@ use rialto::{Lsn, fault_injection};
 
 use super::database::Kernel;
 use super::driver::Input;
-use super::hosted::{Lead, Level, NotServing, Outcome, Shared, State};
+use super::hosted::{Lead, NotServing, Outcome, Shared, State};
 use super::inputs::Inputs;
 use crate::protocol::replication::RoleKind;
+use crate::protocol::transactions::Level;
 
 /// What waits until it may be answered, by level and place.
 #[derive(Default)]
@@ -139,9 +140,9 @@ pub(in crate::node) enum Haste {
 
 /// Whether something may be answered at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looked {
+enum Answerable {
     /// It may be.
-    Answers,
+    Now,
     /// Not yet. Whether the disk counts, too: it may lack it, or the state machine may not know that it has it.
     Waits { needs_disk: bool },
     /// It must not be any more.
@@ -230,12 +231,12 @@ impl Lead {
         let mut has_synced = false;
         loop {
             let mut state = self.shared.state.lock();
-            match self.look(&state, place, level) {
-                Looked::Answers => return Ok(true),
-                Looked::NotServing => {
+            match self.answerable(&state, place, level) {
+                Answerable::Now => return Ok(true),
+                Answerable::NotServing => {
                     return Err(NotServing { primary: state.primary(), outcome: Outcome::Unknown });
                 }
-                Looked::Waits { needs_disk: true } if !has_synced => {
+                Answerable::Waits { needs_disk: true } if !has_synced => {
                     has_synced = true;
                     drop(state);
                     // A log that has stopped is noticed by the driver, and nothing is answered.
@@ -243,7 +244,7 @@ impl Lead {
                     let _ = self.shared.log_moved(&self.inputs);
                     continue;
                 }
-                Looked::Waits { .. } => {}
+                Answerable::Waits { .. } => {}
             }
             if until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(false);
@@ -272,10 +273,10 @@ impl Lead {
         tell: impl FnOnce(bool) + Send + 'static,
     ) -> Option<bool> {
         let mut state = self.shared.state.lock();
-        match self.look(&state, place, level) {
-            Looked::Answers => Some(true),
-            Looked::NotServing => Some(false),
-            Looked::Waits { needs_disk } => {
+        match self.answerable(&state, place, level) {
+            Answerable::Now => Some(true),
+            Answerable::NotServing => Some(false),
+            Answerable::Waits { needs_disk } => {
                 self.begin_to_wait(&mut state, place, level, Then::Tell(Box::new(tell)));
                 drop(state);
                 // After the end nothing is to be told.
@@ -301,34 +302,36 @@ impl Lead {
 
     /// Whether something may be answered at this moment.
     pub(super) fn may_answer(&self, state: &State, place: Lsn, level: Level) -> bool {
-        self.look(state, place, level) == Looked::Answers
+        self.answerable(state, place, level) == Answerable::Now
     }
 
-    fn look(&self, state: &State, place: Lsn, level: Level) -> Looked {
+    fn answerable(&self, state: &State, place: Lsn, level: Level) -> Answerable {
         let machine = state.machine.as_ref().filter(|_| self.goes_on_in(state));
         let Some(machine) = machine.filter(|machine| machine.role() == RoleKind::Leading) else {
-            return Looked::NotServing;
+            return Answerable::NotServing;
         };
         let now = self.shared.clock.now();
         // At level 1 everything that ran may be answered: how far the log is does not matter.
         if level == Level::Memory {
             return match machine.answers_level_1(now) {
-                true => Looked::Answers,
-                false => Looked::Waits { needs_disk: false },
+                true => Answerable::Now,
+                false => Answerable::Waits { needs_disk: false },
             };
         }
         let log = state.kernel.log().expect("a database that leads has a log");
         let Some(answers) = machine.answers(now, log) else {
-            return Looked::Waits { needs_disk: false };
+            return Answerable::Waits { needs_disk: false };
         };
         let is_covered = match level {
             Level::Memory | Level::Standby => answers.level_2.lsn >= place,
             Level::Disk => answers.level_3.lsn >= place,
         };
         match is_covered {
-            true => Looked::Answers,
+            true => Answerable::Now,
             // With too few replicas in sync its disk counts, at level 2, too.
-            false => Looked::Waits { needs_disk: level == Level::Disk || machine.needs_disk_for_level_2() },
+            false => {
+                Answerable::Waits { needs_disk: level == Level::Disk || machine.needs_disk_for_level_2() }
+            }
         }
     }
 }

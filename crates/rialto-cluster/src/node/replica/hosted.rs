@@ -26,6 +26,7 @@ use crate::node::transfer::{Pushing, Transfers};
 use crate::protocol::replication::{
     Configuration, Envelope, LostBefore, Member, Once, Replica, ReplicationOptions, RoleKind,
 };
+use crate::protocol::transactions::Level;
 use crate::protocol::{Epoch, NodeId, PartitionId};
 
 /// The most bytes of blocks that wait at a replica.
@@ -42,17 +43,6 @@ pub struct ReplicaOptions {
     pub replication: ReplicationOptions,
     /// Makes what each partition has from the beginning, when the partition is new.
     pub make: NewPartition,
-}
-
-/// How durable an answer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// 1: in the primary's memory.
-    Memory,
-    /// 2: in the memory of each replica in sync.
-    Standby,
-    /// 3: on the primary's disk, too.
-    Disk,
 }
 
 /// The progress of a replica that catches up.

@@ -41,7 +41,7 @@ mod table_age;
 pub(in crate::node) use answering::Haste;
 pub use database::{NewPartition, database_directory, replica_directory};
 pub use hosted::{
-    Admitted, Catching, HostedReplica, Lead, Level, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
+    Admitted, Catching, HostedReplica, Lead, NotServing, Outcome, ReplicaOptions, ReplicaStatus,
 };
 pub use read_here::{NotHere, ToldPlace};
 pub use read_permit::{NotRead, ReadEnd, ReadPermit};

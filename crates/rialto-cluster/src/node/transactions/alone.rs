@@ -10,7 +10,7 @@ use rialto_sql::{SqlError, SqlState};
 use super::branch::has_no_effect;
 use super::served::ServedPartition;
 use super::session::{SessionTransaction, failed, retry, unknown};
-use super::work::{level, of_replica, unprotected};
+use super::work::{level, unprotected};
 use crate::protocol::transactions::Level;
 
 /// Why a statement has no effect if its partition has another primary, or none, by now.
@@ -41,7 +41,7 @@ impl SessionTransaction {
             Err(error) => return Alone::Replied(Box::new(failed(error))),
         };
         let has_effect = reply.answer.is_ok() && reply.has_written;
-        match admitted.answer_until(place, of_replica(asked), None) {
+        match admitted.answer_until(place, asked, None) {
             Ok(_) => Alone::Replied(Box::new(reply)),
             Err(_) if has_effect => Alone::Replied(Box::new(failed(unknown()))),
             Err(_) => Alone::Replied(Box::new(failed(retry(NOT_SERVED_ANY_MORE)))),
@@ -78,7 +78,7 @@ impl SessionTransaction {
             let _ = session.abort();
             return Err(retry(NOT_SERVED_ANY_MORE));
         }
-        let commits_at_2 = reply.answer.is_ok() && reply.has_written && asked == Level::Replicated;
+        let commits_at_2 = reply.answer.is_ok() && reply.has_written && asked == Level::Standby;
         if commits_at_2 && served.lead().refuses_level_2() {
             let refused = unprotected(served.serves().partition);
             reply = Reply { answer: Err(Told::from(&refused)), has_written: false };

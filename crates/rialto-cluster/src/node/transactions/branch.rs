@@ -16,7 +16,7 @@ use super::inbox::{Before, Given, Inbox};
 use super::positions;
 use super::rows;
 use super::served::{BeingPrepared, ServedPartition};
-use super::work::{Action, Answer, SqlAction, SqlWork, What, level, of_replica, unprotected};
+use super::work::{Action, Answer, SqlAction, SqlWork, What, level, unprotected};
 use crate::node::replica::Admitted;
 use crate::protocol::transactions::{Access, Keeps, Level, Locking, Ran, RowChange, Step, TransactionId};
 
@@ -240,11 +240,11 @@ impl Branch {
                 let place = self.served.lead().database().log_end().lsn;
                 // It may take long: the session's thread, which may be this one, hears cancellations meanwhile.
                 let answer = positions::answer(place, self.served.lead().lost_before());
-                self.ran_once_durable(sequence, answer, Access::Reads, (place, Level::Replicated));
+                self.ran_once_durable(sequence, answer, Access::Reads, (place, Level::Standby));
                 body
             }
             What::Admit => {
-                let reply = match self.is_refused(&body, Level::Replicated) {
+                let reply = match self.is_refused(&body, Level::Standby) {
                     true => Answer::Reply(Box::new(self.unprotected())),
                     false => Answer::Nothing,
                 };
@@ -287,7 +287,7 @@ impl Branch {
             self.served.ran(self.id, sequence, None);
             return Body::Session(session);
         }
-        let commits_at_2 = is_whole && reply.has_written && asked == Level::Replicated;
+        let commits_at_2 = is_whole && reply.has_written && asked == Level::Standby;
         if reply.answer.is_ok() && commits_at_2 && self.served.lead().refuses_level_2() {
             reply = self.unprotected();
         }
@@ -354,7 +354,7 @@ impl Branch {
     }
 
     pub fn is_durable(&self, place: Lsn, level: Level) -> bool {
-        self.served.lead().answer(place, of_replica(level)).is_ok()
+        self.served.lead().answer(place, level).is_ok()
     }
 
     /// Whether this branch has written, and its commit at this level is refused: the partition is unprotected.
@@ -365,7 +365,7 @@ impl Branch {
             Body::Transaction(_) => true,
             Body::Nothing | Body::Prepared => false,
         };
-        has_written && level == Level::Replicated && self.served.lead().refuses_level_2()
+        has_written && level == Level::Standby && self.served.lead().refuses_level_2()
     }
 
     fn unprotected(&self) -> Reply {

@@ -29,7 +29,7 @@ impl Branch {
             return self.failed(sequence, Failure::NotInstalled, level, body);
         };
         // As the operator has chosen for a partition with too few replicas in sync.
-        let needs_others = access == Access::Writes && level == Level::Replicated;
+        let needs_others = access == Access::Writes && level == Level::Standby;
         let is_refused =
             self.served.lead().refuses_level_2() && !fault_injection::is_on("calls-run-unprotected");
         if needs_others && !matches!(part, Part::Settle) && is_refused {
@@ -165,7 +165,7 @@ impl Branch {
 pub fn options(db: &Database, procedure: &Procedure, level: Level) -> TxOptions {
     let durability = match level {
         Level::Disk => Durability::Disk,
-        Level::Memory | Level::Replicated => Durability::Memory,
+        Level::Memory | Level::Standby => Durability::Memory,
     };
     TxOptions {
         durability: Some(durability),

@@ -15,7 +15,7 @@ use super::counts::Counters;
 use super::directory::Serves;
 use super::over::Over;
 use super::served::ServedPartition;
-use super::work::{Action as AnyAction, Answer, SqlWork, of_replica, unprotected};
+use super::work::{Action as AnyAction, Answer, SqlWork, unprotected};
 use crate::net::SendError;
 use crate::node::calls::{
     Call, CallAction, CallError, Failure, Outputs, Part, Procedure, ProcedureAction, words_of,
@@ -308,7 +308,7 @@ impl Transactions {
         let db = lead.database();
         let read_only = procedure.access() == Access::Reads;
         let is_refused = lead.refuses_level_2() && !fault_injection::is_on("calls-run-unprotected");
-        if !read_only && level == Level::Replicated && is_refused {
+        if !read_only && level == Level::Standby && is_refused {
             return Tried::Passing(unprotected(served.serves().partition).to_string());
         }
         let options = TxOptions { read_only, ..options(db, procedure, level) };
@@ -327,7 +327,7 @@ impl Transactions {
         let ran = match level {
             // All that ran may be answered at this level, whatever its place is.
             Level::Memory => db.transact_with(&options, body).map(|()| Lsn::ZERO),
-            Level::Replicated | Level::Disk => db.submit_with(&options, body).map(|((), ticket)| {
+            Level::Standby | Level::Disk => db.submit_with(&options, body).map(|((), ticket)| {
                 let place = ticket.lsn();
                 synced = (level == Level::Disk).then_some(ticket);
                 place
@@ -344,7 +344,7 @@ impl Transactions {
         };
         let until = Some(trying.until + GRACE);
         let answered = match synced {
-            None => admitted.answer_until(place, of_replica(level), until),
+            None => admitted.answer_until(place, level, until),
             Some(ticket) => {
                 // A planned change of the primary does not wait for the disk.
                 drop(admitted);
@@ -352,7 +352,7 @@ impl Transactions {
                 // noticed then.
                 lead.ship();
                 let _ = ticket.wait();
-                lead.answer_until(place, of_replica(level), until)
+                lead.answer_until(place, level, until)
             }
         };
         match answered {

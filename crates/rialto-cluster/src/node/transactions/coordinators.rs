@@ -293,7 +293,7 @@ mod tests {
             let plan = Plan {
                 request: None,
                 deciding: partition,
-                level: Level::Replicated,
+                level: Level::Standby,
                 pace: Pace::Statements,
                 branches: self.branches,
                 tries: Tries::First,
@@ -306,7 +306,7 @@ mod tests {
                     procedure: "deposit".to_owned(),
                     version: 1,
                     access: Access::Writes,
-                    level: Level::Replicated,
+                    level: Level::Standby,
                     is_numbered: false,
                     part: Part::Settle,
                 }),

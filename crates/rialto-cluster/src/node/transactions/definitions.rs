@@ -14,7 +14,7 @@ use crate::node::replica::HostedReplica;
 /// How long a session whose catalog lacks a definition waits for those that may be late.
 const WITHIN: Duration = Duration::from_secs(3);
 /// How often a session looks whether its statement is cancelled, while it waits.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(2);
 
 /// Waits until a session's catalog, which is the database of one of these replicas, has all definitions that were answered before
 /// this call. False if it had them: what it lacks is not there.
@@ -39,7 +39,7 @@ pub fn await_definitions(
             return await_prepared(catalog, &wait);
         }
         if replica.readable().is_some_and(|readable| readable.is_same(catalog)) {
-            while !replica.is_as_of(began, LOOK) {
+            while !replica.is_as_of(began, POLL) {
                 wait()?;
             }
             return Ok(true);
@@ -55,7 +55,7 @@ fn await_prepared(catalog: &Database, wait: &dyn Fn() -> Result<()>) -> Result<b
     let before: BTreeSet<String> = names().collect();
     while names().any(|name| before.contains(&name)) {
         wait()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     Ok(!before.is_empty())
 }

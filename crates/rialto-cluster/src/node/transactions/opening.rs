@@ -9,13 +9,13 @@ use super::cluster::Transactions;
 use super::directory::Serves;
 use super::rows;
 use super::served::ServedPartition;
-use crate::node::replica::{HostedReplica, Lead, Level, NotServing};
+use crate::node::replica::{HostedReplica, Lead, NotServing};
 use crate::protocol::Epoch;
 use crate::protocol::replication::LostBefore;
-use crate::protocol::transactions::{Lost, Opening, RowChange};
+use crate::protocol::transactions::{Level, Lost, Opening, RowChange};
 
 /// How often the role is looked at, beside when it is told.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// Serves a partition whenever this node's replica leads, until the replica or the node ends. It is the body of a thread.
 pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
@@ -26,7 +26,7 @@ pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
         }
         let Some(lead) = hosted.lead() else {
             drop(transactions);
-            hosted.wait_for_change(LOOK);
+            hosted.wait_for_change(POLL);
             continue;
         };
         match open(&transactions, &hosted, &lead) {
@@ -34,7 +34,7 @@ pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
                 transactions.begin_to_serve(&served);
                 drop(transactions);
                 while lead.goes_on() && node.upgrade().is_some_and(|node| !node.is_closed()) {
-                    hosted.wait_for_change(LOOK);
+                    hosted.wait_for_change(POLL);
                 }
                 served.end();
                 if let Some(node) = node.upgrade() {
@@ -44,7 +44,7 @@ pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
             Err(NotOpened::Deposed) => {}
             Err(NotOpened::Failed(error)) => {
                 lead.resign(format!("its transactions cannot go on: {error}"));
-                hosted.wait_for_change(LOOK);
+                hosted.wait_for_change(POLL);
             }
         }
     }

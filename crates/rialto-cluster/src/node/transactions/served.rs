@@ -19,7 +19,7 @@ use super::in_parts::in_parts;
 use super::inbox::Given;
 use super::rows;
 use super::statements_here::StatementsHere;
-use super::work::{SqlWork, of_replica};
+use super::work::SqlWork;
 use super::workers::Job;
 use crate::node::calls::time_of_day;
 use crate::node::replica::{Haste, Lead};
@@ -513,7 +513,7 @@ impl ServedPartition {
                 once();
             }
         };
-        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
+        if self.lead.ask((place, level), haste, once) == Some(true) {
             tell();
         }
     }
@@ -670,7 +670,7 @@ impl ServedPartition {
                 served.durable(id, step);
             }
         };
-        if self.lead.ask((place, of_replica(level)), haste, once) == Some(true) {
+        if self.lead.ask((place, level), haste, once) == Some(true) {
             self.durable(id, step);
         }
     }
@@ -685,7 +685,7 @@ impl ServedPartition {
     ) {
         let (served, told) = (self.clone(), ran.clone());
         let once = move |is_answered: bool| served.ran(id, sequence, is_answered.then_some(told));
-        if let Some(is_answered) = self.lead.ask((place, of_replica(level)), Haste::Hurries, once) {
+        if let Some(is_answered) = self.lead.ask((place, level), Haste::Hurries, once) {
             self.ran(id, sequence, is_answered.then_some(ran));
         }
     }

@@ -203,7 +203,7 @@ impl SessionTransaction {
                 opening: serves.opening,
                 low: self.node.coordinators().low(),
                 request: None,
-                level: Level::Replicated,
+                level: Level::Standby,
                 action: self.action(partition, what.clone()),
             };
             if may_send {
@@ -450,7 +450,7 @@ impl SessionTransaction {
     fn ask_for_protection(&mut self) -> Result<()> {
         let partitions: Vec<PartitionId> = self.branches.lock().branches.keys().copied().collect();
         let level = if partitions.len() > 1 { self.level.over_partitions() } else { self.level };
-        if self.node.unprotected() == Unprotected::WhenOnDisk || level != Level::Replicated {
+        if self.node.unprotected() == Unprotected::WhenOnDisk || level != Level::Standby {
             return Ok(());
         }
         let actions = partitions.into_iter().map(|partition| Action {

@@ -5,7 +5,6 @@ use rialto_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use crate::node::calls::{CallAction, Failure, Outputs};
-use crate::node::replica;
 use crate::protocol::PartitionId;
 use crate::protocol::transactions::{Level, Work};
 
@@ -108,16 +107,7 @@ pub fn unprotected(partition: PartitionId) -> SqlError {
 pub fn level(asked: Option<SqlLevel>) -> Level {
     match asked {
         Some(SqlLevel::Memory) => Level::Memory,
-        Some(SqlLevel::Standby) | None => Level::Replicated,
+        Some(SqlLevel::Standby) | None => Level::Standby,
         Some(SqlLevel::Disk) => Level::Disk,
-    }
-}
-
-/// A level of the protocol, for the replica.
-pub fn of_replica(level: Level) -> replica::Level {
-    match level {
-        Level::Memory => replica::Level::Memory,
-        Level::Replicated => replica::Level::Standby,
-        Level::Disk => replica::Level::Disk,
     }
 }

@@ -12,34 +12,34 @@ use super::message::Fitness;
 use super::peer::{Peer, PeerLog};
 use crate::protocol::{Moment, NodeId};
 
-/// The most wishes of an operator that a primary keeps. Further ones are not taken: their senders repeat them anyway.
-const WISHES_MAX: usize = 64;
-/// A wish that is not repeated for so long is dropped: what it was for may be over. Its sender repeats it about each
+/// The most commands of an operator that a primary keeps. Further ones are not taken: their senders repeat them anyway.
+const COMMANDS_MAX: usize = 64;
+/// A command that is not repeated for so long is dropped: what it was for may be over. Its sender repeats it about each
 /// second.
-const WISH_LASTS: Duration = Duration::from_secs(4);
+const COMMAND_LASTS: Duration = Duration::from_secs(4);
 
 /// What an operator wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Command {
     /// One more replica.
     Add(Member),
     /// No replica on this node, while this is so.
     Remove(NodeId, Once),
 }
 
-impl Wish {
+impl Command {
     fn node(self) -> NodeId {
         match self {
-            Wish::Add(member) => member.node,
-            Wish::Remove(node, _) => node,
+            Command::Add(member) => member.node,
+            Command::Remove(node, _) => node,
         }
     }
 
     /// The configuration that it asks for, if it is another one.
     fn next(self, known: &Configuration) -> Option<Configuration> {
         match self {
-            Wish::Add(member) => (!known.has(member.node)).then(|| known.with_learner(member)),
-            Wish::Remove(node, once) => {
+            Command::Add(member) => (!known.has(member.node)).then(|| known.with_learner(member)),
+            Command::Remove(node, once) => {
                 let may_go = once.holds(node, known) || fault_injection::is_on("wish-without-its-condition");
                 (known.has(node) && known.primary != node && may_go).then(|| known.without_replica(node))
             }
@@ -49,22 +49,22 @@ impl Wish {
     /// Whether a configuration is what it asks for.
     fn is_done(self, known: &Configuration) -> bool {
         match self {
-            Wish::Add(member) => known.has(member.node),
-            Wish::Remove(node, _) => !known.has(node),
+            Command::Add(member) => known.has(member.node),
+            Command::Remove(node, _) => !known.has(node),
         }
     }
 }
 
 impl Leading {
     /// An operator wants this, instead of what was wanted for the same node before.
-    pub fn wish(&mut self, wish: Wish, now: Moment) {
-        self.wishes.retain(|(other, _)| other.node() != wish.node());
-        if self.wishes.len() < WISHES_MAX {
-            self.wishes.push((wish, now));
+    pub fn command(&mut self, command: Command, now: Moment) {
+        self.commands.retain(|(other, _)| other.node() != command.node());
+        if self.commands.len() < COMMANDS_MAX {
+            self.commands.push((command, now));
         }
     }
 
-    /// The next configuration, if one is due: standbys that hold up the partition are dropped, then an operator's wishes are
+    /// The next configuration, if one is due: standbys that hold up the partition are dropped, then an operator's commands are
     /// followed, then a learner that has everything gets in sync.
     pub fn change(
         &mut self,
@@ -84,9 +84,10 @@ impl Leading {
             return None;
         }
         let goes_on = fault_injection::is_on("wish-for-ever");
-        self.wishes
-            .retain(|(wish, told_at)| !wish.is_done(known) && (at.now < *told_at + WISH_LASTS || goes_on));
-        if let Some(next) = self.wishes.iter().find_map(|(wish, _)| wish.next(known)) {
+        self.commands.retain(|(command, told_at)| {
+            !command.is_done(known) && (at.now < *told_at + COMMAND_LASTS || goes_on)
+        });
+        if let Some(next) = self.commands.iter().find_map(|(command, _)| command.next(known)) {
             return self.if_safe(common, known, at, next);
         }
         let ready = self.peers.iter().find(|peer| self.is_ready(common, known, peer, at))?;

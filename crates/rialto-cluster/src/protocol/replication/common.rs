@@ -10,7 +10,7 @@ use super::configuration::{Configuration, Known, Member};
 use super::event::{Contents, Effect, Saved, WithLog};
 use super::message::{Envelope, Fitness, Message};
 use super::options::ReplicationOptions;
-use super::store::StoreRequests;
+use super::store::PendingRequests;
 use crate::protocol::{Epoch, Life, Moment, NodeId, PartitionId};
 
 /// Before every block.
@@ -35,7 +35,7 @@ pub(super) struct Common {
     pub lead_failures: u32,
     /// The configuration in the control store that was refused last.
     pub refused: Option<Known>,
-    pub store: StoreRequests,
+    pub store: PendingRequests,
     pub out: Vec<Effect>,
 }
 

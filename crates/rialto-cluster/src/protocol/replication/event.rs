@@ -127,8 +127,8 @@ pub enum Event {
         /// The standby that is to lead.
         to: NodeId,
     },
-    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the wish while it leads. The
-    /// wish is to be repeated, about each second, until the configuration shows the replica; one that is not repeated
+    /// An operator adds a replica to the partition. Only a primary follows this, and keeps the command while it leads. The
+    /// command is to be repeated, about each second, until the configuration shows the replica; one that is not repeated
     /// is forgotten after some seconds. A member's replica stays as it is.
     AddLearner {
         /// The replica.

@@ -3,7 +3,7 @@
 use rialto::fault_injection;
 use rialto::log::LogPoint;
 
-use super::changes::Wish;
+use super::changes::Command;
 use super::common::{BEGINNING, Common, earlier, later};
 use super::configuration::{Configuration, Known, Member};
 use super::event::{At, Effect, LogState, WithLog};
@@ -65,7 +65,7 @@ pub(super) struct Leading {
     streams: u64,
     pub(super) ending: Ending,
     /// What an operator wants, for each node, and when it was told last.
-    pub(super) wishes: Vec<(Wish, Moment)>,
+    pub(super) commands: Vec<(Command, Moment)>,
     served_since: Moment,
     last_step: Moment,
     /// Only for fault injection.
@@ -86,7 +86,7 @@ impl Leading {
             last_ask: 0,
             streams: 0,
             ending: Ending::GoesOn,
-            wishes: Vec::new(),
+            commands: Vec::new(),
             served_since: at.now,
             last_step: at.now,
             served_at_last_step: false,

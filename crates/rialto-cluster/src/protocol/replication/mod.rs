@@ -6,7 +6,7 @@
 //! - [`Configuration`], [`Known`]: what the control store has. It changes only by a swap, and each change raises the epoch.
 //! - `following`: a standby or a learner; promises, promotion, the return of a primary. `forcing`: promotion by an operator.
 //! - `leading`, `peer`, `promise`: a primary; shipping, and what may be answered. `changes`: which change of the configuration it
-//!   makes: standbys that hold it up, an operator's wishes, learners that have caught up.
+//!   makes: standbys that hold it up, an operator's commands, learners that have caught up.
 //! - `common`, `store`: what a replica has in each role, and its requests to the control store.
 //! - `adopting`: how it takes what the control store has. [`ReplicaStatus`]: what an operator is shown.
 //!

@@ -2,7 +2,7 @@
 
 use rialto::fault_injection;
 
-use super::changes::Wish;
+use super::changes::Command;
 use super::common::Common;
 use super::configuration::{Known, Member};
 use super::event::{At, Contents, Effect, Event, LogState, Report, Saved};
@@ -12,7 +12,7 @@ use super::leading::{Answers, Leading};
 use super::message::{Envelope, Fitness, Message};
 use super::options::ReplicationOptions;
 use super::status::ReplicaStatus;
-use super::store::StoreRequests;
+use super::store::PendingRequests;
 use crate::protocol::{Epoch, Moment, NodeId, PartitionId};
 
 /// What a replica does.
@@ -65,7 +65,7 @@ impl Replica {
             fitness: Fitness::Fit,
             lead_failures: 0,
             refused: None,
-            store: StoreRequests::none(),
+            store: PendingRequests::none(),
             out: Vec::new(),
         };
         let role = Role::Following(Following::new(&common, now));
@@ -242,10 +242,10 @@ impl Replica {
                 self.if_leading(|leading, common| leading.switch_over(common, at.now, to));
             }
             Event::AddLearner { member } => {
-                self.if_leading(|leading, _| leading.wish(Wish::Add(member), at.now))
+                self.if_leading(|leading, _| leading.command(Command::Add(member), at.now))
             }
             Event::Remove { node, once } => {
-                self.if_leading(|leading, _| leading.wish(Wish::Remove(node, once), at.now));
+                self.if_leading(|leading, _| leading.command(Command::Remove(node, once), at.now));
             }
             Event::Force { .. } if !self.common.is_whole() || !self.common.is_member() => {
                 self.common.effect(Effect::Report(Report::ForceRefused));

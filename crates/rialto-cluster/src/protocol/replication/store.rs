@@ -1,4 +1,4 @@
-//! [`StoreRequests`]: a replica's requests to the control store.
+//! [`PendingRequests`]: a replica's requests to the control store.
 
 use rialto::fault_injection;
 
@@ -20,7 +20,7 @@ pub(super) struct OpenSwap {
 /// another ticket than that of the request that is waited for is ignored. A store that gives no answer is asked ever less
 /// often.
 #[derive(Debug)]
-pub(super) struct StoreRequests {
+pub(super) struct PendingRequests {
     last: Ticket,
     waited_for: Option<Ticket>,
     open: Option<OpenSwap>,
@@ -42,9 +42,9 @@ enum Change {
     Told,
 }
 
-impl StoreRequests {
-    pub fn none() -> StoreRequests {
-        StoreRequests {
+impl PendingRequests {
+    pub fn none() -> PendingRequests {
+        PendingRequests {
             last: Ticket(0),
             waited_for: None,
             open: None,

@@ -49,7 +49,7 @@ pub enum Level {
     /// Level 1: in the primary's memory that outlives its process.
     Memory,
     /// Level 2: in the memory of every standby that is in sync.
-    Replicated,
+    Standby,
     /// Level 3: on the primary's disk, and in the memory of every standby that is in sync.
     Disk,
 }
@@ -60,7 +60,7 @@ impl Level {
         if fault_injection::is_on("level-one-over-partitions") {
             return self;
         }
-        self.max(Level::Replicated)
+        self.max(Level::Standby)
     }
 }
 

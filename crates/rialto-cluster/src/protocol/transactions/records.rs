@@ -47,7 +47,7 @@ pub struct Branches {
     pub deciding: PartitionId,
     /// All branches, each partition once.
     pub all: Arc<[BranchRef]>,
-    /// The level of the transaction, of at least [`Level::Replicated`].
+    /// The level of the transaction, of at least [`Level::Standby`].
     pub level: Level,
 }
 
@@ -153,7 +153,7 @@ impl Lost {
     pub fn has(&self, opening: Opening, level: Level) -> bool {
         let last = match level {
             Level::Disk if !fault_injection::is_on("lost-memories-taken-for-lost-disks") => self.on_disks,
-            Level::Disk | Level::Replicated | Level::Memory => self.in_memories,
+            Level::Disk | Level::Standby | Level::Memory => self.in_memories,
         };
         last.is_some_and(|last| opening <= last)
     }

@@ -365,7 +365,7 @@ impl Model {
         self.awaited.retain(|&(id, step, up_to, level)| {
             let is_durable = match level {
                 Level::Memory => true,
-                Level::Replicated => up_to <= replicated,
+                Level::Standby => up_to <= replicated,
                 Level::Disk => up_to <= replicated.min(on_disk),
             };
             if is_durable {

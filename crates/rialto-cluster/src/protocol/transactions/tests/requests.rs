@@ -81,7 +81,7 @@ impl World {
         let count = self.partitions.len();
         let mut partitions: Vec<_> = (0..count).collect();
         random.shuffle(&mut partitions);
-        let levels = [Level::Memory, Level::Memory, Level::Replicated, Level::Disk];
+        let levels = [Level::Memory, Level::Memory, Level::Standby, Level::Disk];
         let level = levels[random.below(4) as usize];
         let mut phases: Vec<Vec<(usize, Vec<Op>)>> = vec![Vec::new()];
         let key = |random: &mut Random| random.below(u64::from(KEYS)) as u8;

@@ -22,7 +22,7 @@ fn branch(partition: PartitionId, opening: u64, access: Access) -> BranchRef {
 
 fn branches() -> Branches {
     let all = [branch(DECIDING, 3, Access::Writes), branch(OTHER, 3, Access::Writes)];
-    Branches { deciding: DECIDING, all: all.into(), level: Level::Replicated }
+    Branches { deciding: DECIDING, all: all.into(), level: Level::Standby }
 }
 
 /// A participant whose steps the test takes.
@@ -219,7 +219,7 @@ fn an_inquiry_ends_with_a_row_before_its_result_is_told() {
 fn an_inquiry_for_which_no_branch_waits_any_more_needs_no_operator() {
     const THIRD: PartitionId = PartitionId(2);
     let all = [DECIDING, OTHER, THIRD].map(|of| branch(of, 3, Access::Writes));
-    let branches = || Branches { deciding: DECIDING, all: all.into(), level: Level::Replicated };
+    let branches = || Branches { deciding: DECIDING, all: all.into(), level: Level::Standby };
     let mut of = Of::open(DECIDING, 4, &[lost(3)]);
     let [other, third] = [OTHER, THIRD].map(|of| Sender::Partition(of, Opening(3)));
     assert_eq!(of.hears(other, Body::Inquire(branches()), 0), ["ask", "ask"]);
@@ -295,7 +295,7 @@ fn a_deciding_branch_has_its_time_from_the_first_question_on() {
         low: 1,
         deciding: DECIDING,
         request: None,
-        level: Level::Replicated,
+        level: Level::Standby,
         sequence: 0,
         action,
         vote: None,
@@ -337,7 +337,7 @@ fn what_is_in_doubt_while_votes_are_held_up_is_asked_for_and_given_up_sooner() {
         deciding: DECIDING,
         request: None,
         sequence: 0,
-        level: Level::Replicated,
+        level: Level::Standby,
         action,
         vote: None,
     };
@@ -361,7 +361,7 @@ fn a_deposed_primary_forgets_nothing_that_its_successor_has_told() {
         low: 1,
         deciding: DECIDING,
         request: None,
-        level: Level::Replicated,
+        level: Level::Standby,
         sequence: 0,
         action,
         vote: None,
@@ -492,11 +492,11 @@ fn branches_join_as_statements_need_them_and_vote_as_they_have_written() {
     of.statement(PartitionId(2), 0, Access::Reads);
     of.statement(OTHER, 1, Access::Reads);
     of.0.commit(Answer::default(), Duration::ZERO);
-    assert_eq!(of.sent(), ["prepare 3 Replicated", "confirm Replicated"]);
+    assert_eq!(of.sent(), ["prepare 3 Standby", "confirm Standby"]);
     of.hears(OTHER, Body::Voted);
     assert_eq!(of.sent(), [""; 0]);
     of.hears(PartitionId(2), Body::StillHeld);
-    assert_eq!(of.sent(), ["decide 3 Replicated"]);
+    assert_eq!(of.sent(), ["decide 3 Standby"]);
 }
 
 #[test]
@@ -523,7 +523,7 @@ fn a_branch_whose_last_action_has_failed_does_not_vote() {
             low: 1,
             deciding: DECIDING,
             request: None,
-            level: Level::Replicated,
+            level: Level::Standby,
             sequence: 0,
             action,
             vote: Some(branches()),
@@ -549,7 +549,7 @@ fn a_branch_that_has_written_is_not_confirmed() {
         low: 1,
         deciding: DECIDING,
         request: None,
-        level: Level::Replicated,
+        level: Level::Standby,
         sequence: 0,
         action,
         vote: None,
@@ -562,7 +562,7 @@ fn a_branch_that_has_written_is_not_confirmed() {
         Duration::ZERO,
     );
     of.effects();
-    let confirm = Body::Confirm { opening: Opening(3), level: Level::Replicated };
+    let confirm = Body::Confirm { opening: Opening(3), level: Level::Standby };
     assert_eq!(of.hears(COORDINATOR, confirm, 0), ["abort, 0 rows", "NoBranch"]);
 }
 
@@ -588,7 +588,7 @@ fn a_request_is_answered_from_its_row_at_the_level_that_it_is_sent_again_at() {
     of.0.reserved(ID, true, Duration::ZERO);
     of.effects();
     assert!(of.step(Step::Commit)[0].starts_with("Outcome(Answered"));
-    for (number, level) in [(2, Level::Disk), (3, Level::Replicated), (4, Level::Memory)] {
+    for (number, level) in [(2, Level::Disk), (3, Level::Standby), (4, Level::Memory)] {
         let again = calls(&mut of, number, numbered(request, level), Duration::ZERO);
         assert_eq!(again, [format!("await {level:?}")]);
         of.0.durable(TransactionId { number, ..ID }, Step::Answer, Duration::ZERO);
@@ -609,7 +609,7 @@ fn a_request_is_answered_from_its_row_at_the_level_that_it_is_sent_again_at() {
     assert_eq!(calls(&mut of, 5, Body::Act(act), Duration::ZERO), ["await Disk"]);
     let (branches, verdict) = (branches(), Verdict::Commit(Answer::default()));
     let decide = Body::Decide { branches, request: Some(request), verdict };
-    assert_eq!(calls(&mut of, 6, decide, Duration::ZERO), ["await Replicated"]);
+    assert_eq!(calls(&mut of, 6, decide, Duration::ZERO), ["await Standby"]);
 }
 
 #[test]
