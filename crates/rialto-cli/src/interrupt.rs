@@ -1,4 +1,5 @@
-//! Ctrl-C (SIGINT) in `bench`, `backup` and `restore`. `serve` handles it itself.
+//! Ctrl-C (SIGINT), SIGTERM and SIGHUP in `bench`, `figures`, `backup` and `restore`; each is an interrupt. `serve` handles
+//! signals itself.
 //!
 //! The first interrupt ends the program at once if that leaves nothing half done. Otherwise it asks the command to end:
 //! the command removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each
@@ -8,7 +9,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::tell;
 
@@ -39,12 +40,21 @@ impl Interrupts {
         // Registered on this thread, so that no later interrupt is missed.
         let entered = runtime.enter();
         let mut interrupts = signal(SignalKind::interrupt())?;
+        let mut terminations = signal(SignalKind::terminate())?;
+        // Under nohup a terminal that is closed ends nothing.
+        let is_kept = is_ignored(SignalKind::hangup());
+        let mut hangups = if is_kept { None } else { Some(signal(SignalKind::hangup())?) };
         drop(entered);
         let heard = Interrupts(state.clone());
         std::thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
             runtime.block_on(async {
-                while interrupts.recv().await.is_some() {
-                    heard.hear();
+                loop {
+                    tokio::select! {
+                        Some(()) = interrupts.recv() => heard.hear(),
+                        Some(()) = terminations.recv() => heard.hear(),
+                        Some(()) = next(&mut hangups) => heard.hear(),
+                        else => break,
+                    }
                 }
             });
         })?;
@@ -81,4 +91,20 @@ impl Interrupts {
             }
         }
     }
+}
+
+/// The next signal of a kind, if this program hears that kind.
+async fn next(signals: &mut Option<Signal>) -> Option<()> {
+    match signals {
+        Some(signals) => signals.recv().await,
+        None => None,
+    }
+}
+
+/// Whether the program was started with a signal ignored, as the kernel tells in a mask of hexadecimal digits.
+fn is_ignored(signal: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw_value() - 1) & 1 == 1)
 }

@@ -74,13 +74,13 @@ impl Report<'_> {
         let ran = last.median();
         text += &format!(
             "\n  of {} nodes, for a transaction: {:.2} messages ({:.2} for each remote one), {:.2} sent in all, {:.2} sleeps of a \
-             thread, {:.2} jobs, {:.2} waits of a client\n",
+             thread, {:.2} workers woken, {:.2} waits of a client\n",
             last.shape.nodes,
             ran.per_txn(|counts| counts.messages),
             ran.messages_per_remote(),
             ran.per_txn(|counts| counts.messages_sent),
             ran.per_txn(|counts| counts.voluntary_switches),
-            ran.per_txn(|counts| counts.jobs),
+            ran.per_txn(|counts| counts.workers_woken),
             ran.per_txn(|counts| counts.waits),
         );
         if last.load.outliers {
@@ -184,7 +184,7 @@ impl Report<'_> {
             "committed": ran.committed(),
             "committed_per_s": ran.per_s(),
             "aborted_user": 0,
-            "aborted_deadlock": ran.ended.aborted,
+            "aborted_deadlock": null,
             "latency_us": Percentiles::json(ran.all().percentiles()),
             "log_bytes_per_txn": null,
             "group_size_mean": null,
@@ -240,9 +240,10 @@ fn is_on_disk_alone(point: &Point) -> bool {
 
 /// The transactions that no latency tells of, in words; empty if there are none.
 pub fn without_answer(ran: &Ran) -> String {
-    let EndedWithoutAnswer { aborted, unknown, late, .. } = ran.ended;
+    let EndedWithoutAnswer { aborted, half, unknown, late, .. } = ran.ended;
     let told = [
         (aborted, "transactions had no effect"),
+        (half, "ended half way"),
         (unknown, "have an unknown outcome"),
         (late, "were due and have not ended in the window, and 10 ms after they were due"),
     ];
@@ -310,10 +311,11 @@ fn point_json(point: &Point, base: &Point) -> Json {
         "writers_woken_per_txn": ran.per_txn(|counts| counts.writers_woken),
         "wakes_per_txn": ran.per_txn(|counts| counts.voluntary_switches),
         "preemptions_per_txn": ran.per_txn(|counts| counts.involuntary_switches),
-        "jobs_per_txn": ran.per_txn(|counts| counts.jobs),
+        "workers_woken_per_txn": ran.per_txn(|counts| counts.workers_woken),
         "waits_per_txn": ran.per_txn(|counts| counts.waits),
         "calls_again_per_txn": ran.per_txn(|counts| counts.calls_again),
         "aborted": ran.ended.aborted,
+        "half": ran.ended.half,
         "unknown": ran.ended.unknown,
         "late": ran.ended.late,
         "outliers": serde_json::Map::from_iter(causes),

@@ -113,8 +113,10 @@ pub struct NodeRan {
 /// Transactions that no latency tells of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedWithoutAnswer {
-    /// Without an effect, although they were tried for long; without a commit protocol also those that ended half way.
+    /// Without an effect, although they were tried for long.
     pub aborted: u64,
+    /// Without a commit protocol: those that ended half way.
+    pub half: u64,
     /// Those of which no client knows.
     pub unknown: u64,
     /// Those of both that took more than 10 ms.
@@ -128,7 +130,8 @@ impl EndedWithoutAnswer {
     pub fn count(&mut self, ended: &Ended, took: Duration) {
         match ended {
             Ended::Answered => return,
-            Ended::Aborted | Ended::Half => self.aborted += 1,
+            Ended::Aborted => self.aborted += 1,
+            Ended::Half => self.half += 1,
             Ended::Unknown => self.unknown += 1,
         }
         self.long += u64::from(took > LONG);
@@ -137,6 +140,7 @@ impl EndedWithoutAnswer {
     /// Adds those of others.
     pub fn add(&mut self, other: &EndedWithoutAnswer) {
         self.aborted += other.aborted;
+        self.half += other.half;
         self.unknown += other.unknown;
         self.long += other.long;
         self.late += other.late;
@@ -144,7 +148,7 @@ impl EndedWithoutAnswer {
 
     /// All of them.
     pub fn all(&self) -> u64 {
-        self.aborted + self.unknown + self.late
+        self.aborted + self.half + self.unknown + self.late
     }
 }
 
@@ -168,8 +172,8 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// Sleeping writers that were woken.
     pub writers_woken: u64,
-    /// Branches and other jobs that were queued for threads. Some of them wake one.
-    pub jobs: u64,
+    /// Threads that were woken for branches and other jobs.
+    pub workers_woken: u64,
     /// Times that a client's thread waited for other threads, and was woken.
     pub waits: u64,
     /// Tries of calls after the first one.

@@ -22,7 +22,12 @@ fn words(line: &str) -> Vec<&str> {
 
 /// Sends this process what a terminal sends on Ctrl-C.
 fn interrupt(running: &Running) {
-    let sent = Command::new("kill").args(["-INT", &running.0.id().to_string()]).status();
+    send("INT", running);
+}
+
+/// Sends a signal.
+fn send(signal: &str, running: &Running) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &*running.0.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
 
@@ -227,24 +232,37 @@ fn a_comparison_ends_with_its_other_run() {
     assert_eq!(beside(&data), [""; 0], "scratch files are left over");
 }
 
+/// By Ctrl-C, by a service manager, and by a terminal that is closed; but not by the latter under nohup.
 #[test]
 fn a_prompt_ends_at_once() {
     let data = Directory::new("interrupts-prompt");
-    let mut command =
-        program(&words("bench card --interactive --accounts 2000 --memory-bytes 300000000 --data"));
-    command.arg(data.path()).stdin(Stdio::piped());
-    let mut running = spawn(command);
-    let mut stdin = running.0.stdin.take().expect("it is piped");
-    let mut out = BufReader::new(running.0.stdout.take().expect("it is piped"));
-    stdin.write_all(b"BAL 123\n").expect("it reads");
-    let mut line = String::new();
-    out.read_line(&mut line).expect("it answers");
-    interrupt(&running);
-    let lines = running.stderr();
-    let (said, code) = rest(running, lines);
-    assert_eq!(code, Some(130), "{said}");
-    assert!(said.ends_with("interrupted\n"), "{said}");
-    drop(stdin);
+    let line = words("bench card --interactive --accounts 2000 --memory-bytes 300000000 --data");
+    for (under, signals) in
+        [("", vec!["INT"]), ("", vec!["TERM"]), ("", vec!["HUP"]), ("nohup", vec!["HUP", "TERM"])]
+    {
+        let mut command = program(&line);
+        if under == "nohup" {
+            let program = command.get_program().to_owned();
+            command = Command::new(under);
+            command.arg(program).args(&line);
+        }
+        command.arg(data.path()).stdin(Stdio::piped());
+        let mut running = spawn(command);
+        let mut stdin = running.0.stdin.take().expect("it is piped");
+        let mut out = BufReader::new(running.0.stdout.take().expect("it is piped"));
+        for signal in &signals {
+            stdin.write_all(b"BAL 123\n").expect("it reads");
+            let mut line = String::new();
+            out.read_line(&mut line).expect("it answers");
+            assert!(!line.is_empty(), "{under} {signals:?}: it has ended before {signal}");
+            send(signal, &running);
+        }
+        let lines = running.stderr();
+        let (said, code) = rest(running, lines);
+        assert_eq!(code, Some(130), "{under} {signals:?}: {said}");
+        assert!(said.ends_with("interrupted\n"), "{under} {signals:?}: {said}");
+        drop(stdin);
+    }
     is_sound(&data);
 }
 

@@ -228,6 +228,7 @@ impl<'a> Client<'a> {
         self.ran.clients_untold = u64::from(self.load.outliers && times.is_none());
         let mut has_left = false;
         let mut times_before = times.as_mut().map(ThreadTimes::read);
+        let mut last_ended = Instant::now();
         loop {
             let drawn = workload.draw(&mut self.random, &place);
             let (kind, is_remote) = (drawn.kind, drawn.is_remote);
@@ -238,9 +239,11 @@ impl<'a> Client<'a> {
                     None => return Ok(self.ran),
                 },
             };
-            let late = due.elapsed();
+            // Behind earlier ones; that this thread was woken late is told by the kernel.
+            let late = last_ended.saturating_duration_since(due);
             let ended = target.transact(drawn, self.load.level)?;
-            let took = due.elapsed();
+            last_ended = Instant::now();
+            let took = last_ended.saturating_duration_since(due);
             let times_now = times.as_mut().map(ThreadTimes::read);
             let phase = self.phase.now();
             match ended {

@@ -22,7 +22,7 @@ pub fn count(node: &Node) -> Counted {
         writes: links.writes,
         bytes_sent: links.bytes_sent,
         writers_woken: links.wake_ups,
-        jobs: transactions.jobs,
+        workers_woken: transactions.wake_ups,
         waits: transactions.waits,
         calls_again: transactions.calls_again,
         ..of_process()
@@ -83,7 +83,7 @@ impl Counted {
             writes: since(|counts| counts.writes),
             bytes_sent: since(|counts| counts.bytes_sent),
             writers_woken: since(|counts| counts.writers_woken),
-            jobs: since(|counts| counts.jobs),
+            workers_woken: since(|counts| counts.workers_woken),
             waits: since(|counts| counts.waits),
             calls_again: since(|counts| counts.calls_again),
             long_lock_waits: since(|counts| counts.long_lock_waits),

@@ -22,6 +22,8 @@ pub struct Attempt {
     pub began: Duration,
     /// What it has seen, if a client was told.
     pub told: Option<Answer>,
+    /// A client was told that it has no effects.
+    pub is_told_aborted: bool,
 }
 
 impl Attempt {
@@ -205,6 +207,7 @@ impl World {
             spec: spec.clone(),
             began: now,
             told: None,
+            is_told_aborted: false,
         };
         self.cluster.attempts.insert(id, attempt);
         self.sessions[of].outstanding = Some(id);
@@ -421,6 +424,7 @@ impl World {
         let (of, number) = attempt.request;
         let is_current = self.sessions[of].number == number && self.sessions[of].current.is_some();
         let is_numbered = attempt.spec.is_numbered;
+        attempt.is_told_aborted |= matches!(outcome, Outcome::Aborted);
         match outcome {
             Outcome::Answered(answer) => {
                 if is_current && !attempt.spec.writes() {
