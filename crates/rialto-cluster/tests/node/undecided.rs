@@ -32,6 +32,47 @@ fn prepare(cluster: &Cluster, id: TransactionId, branches: &Branches, row: i64) 
     db.answer(db.database().log_end().lsn, Level::Disk).unwrap();
 }
 
+/// All machines start again: memories are lost, and no disk. What was at level 3 ends as its decision says, which is on record or was
+/// told to no client; level 2 is asked about.
+#[test]
+fn a_loss_of_all_memories_leaves_level_2_undecided_and_not_level_3() {
+    let mut cluster = Cluster::calm("memories", 2, 2, 2);
+    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    let [asked, ends] = [7, 8].map(|number| TransactionId { node: NodeId(0), start: Start(1), number });
+    let all = [0, 1].map(|partition| BranchRef {
+        partition: PartitionId(partition),
+        opening: opening(&cluster, partition),
+        access: Access::Writes,
+    });
+    let at = |level| Branches { deciding: PartitionId(0), all: all.into(), level };
+    prepare(&cluster, asked, &at(Level::Standby), 7);
+    prepare(&cluster, ends, &at(Level::Disk), 8);
+    let place = cluster.replica(0, 1).lead().or(cluster.replica(1, 1).lead()).unwrap().epoch();
+    (0..2).for_each(|node| cluster.stop(node));
+    for (node, partition) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        std::fs::remove_file(cluster.directory_of(node, partition).join("log-tail")).unwrap();
+    }
+    (0..2).for_each(|node| cluster.start(node));
+    (0..2).for_each(|partition| cluster.in_sync(partition, 2));
+    let undecided = |cluster: &Cluster| -> Vec<String> {
+        let reports = [0, 1].map(|node| NodeReport::of(cluster.node(node)).undecided);
+        reports.into_iter().flatten().map(|undecided| undecided.transaction).collect()
+    };
+    soon("an operator is asked", || !undecided(&cluster).is_empty());
+    let prepared = |cluster: &Cluster| -> Vec<String> {
+        let replica = cluster.replica(cluster.primary(1), 1);
+        let names = |lead: rialto_cluster::node::Lead| lead.database().prepared();
+        replica.lead().map(names).unwrap_or_default().into_iter().map(|prepared| prepared.name).collect()
+    };
+    soon("the other one has ended", || prepared(&cluster) == [asked.name()]);
+    assert_eq!(undecided(&cluster), [asked.name()]);
+    for partition in 0..2 {
+        let configuration = cluster.replica(0, partition).status().configuration.unwrap();
+        assert!(configuration.lost_before.memories > place, "{configuration:?}");
+        assert_eq!(configuration.lost_before.disks.0, 0, "{configuration:?}");
+    }
+}
+
 #[test]
 fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
     let mut cluster = Cluster::new("undecided", 2, 2, 2);
@@ -42,9 +83,10 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
         opening: opening(&cluster, partition),
         access: Access::Writes,
     });
-    let branches = Branches { deciding: PartitionId(0), all: all.into(), level: Level::Standby };
-    prepare(&cluster, keeps, &branches, 7);
-    prepare(&cluster, undone, &branches, 8);
+    let at = |level| Branches { deciding: PartitionId(0), all: all.into(), level };
+    // Force may lose disks, too.
+    prepare(&cluster, keeps, &at(Level::Standby), 7);
+    prepare(&cluster, undone, &at(Level::Disk), 8);
     // The deciding partition is led by force from now on, and then the other one is opened anew: its branches ask.
     let from = cluster.primary(0);
     let to = 1 - from;

@@ -148,7 +148,7 @@ pub struct ReplicaReport {
     pub trouble: Option<String>,
 }
 
-/// A transaction that waits for an operator: its deciding partition has lost its records by force, and no branch knows how
+/// A transaction that waits for an operator: its deciding partition may have lost its records, and no branch knows how
 /// it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndecidedReport {
@@ -162,7 +162,7 @@ pub struct UndecidedReport {
     pub age_ms: u64,
     /// The partitions with a branch that is prepared, and keeps its locks.
     pub prepared: Vec<u32>,
-    /// The partitions that have lost their branches by force themselves.
+    /// The partitions that may have lost their branches themselves.
     pub lost: Vec<u32>,
 }
 

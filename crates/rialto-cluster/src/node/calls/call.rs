@@ -91,7 +91,8 @@ impl Call {
         self
     }
 
-    /// The same call, which may have been sent before under its number, from this program or another one.
+    /// The same call, which may have been sent before under its number, from this program or another one. Its level is
+    /// that of its first sending; a higher one has no effect on what has run over several partitions.
     #[must_use]
     pub fn again(mut self) -> Call {
         self.is_again = true;

@@ -8,7 +8,8 @@ use crate::protocol::transactions::Request;
 /// The numbers of one client's calls, for calls that run at most once (C12).
 ///
 /// A call with a number is answered from a row that was written with its effects, if it is sent again: after a lost
-/// answer, from another node, after a failover. Each sending carries the same number, keys and arguments. The partition
+/// answer, from another node, after a failover. Each sending carries the same number, keys, arguments and level: effects
+/// in several partitions are as durable as the sending asked that ran. The partition
 /// of the call's first key keeps, for each client, the answer of the last numbered call that was sent to it,
 /// for 25 hours. So a client has one numbered call outstanding at a time; a program that has more of them has a client
 /// for each.

@@ -23,7 +23,7 @@ fn half_deleted(directory: &Path) -> PathBuf {
 
 /// Deletes the directory of a closed replica, under a configuration that was read after it was closed. It stays if the
 /// configuration has the replica, is older than what the replica has seen, is of another control store, has fewer replicas in
-/// sync than the partition is to have, or if something was lost by force that the replica may have.
+/// sync than the partition is to have, or if something was lost that the replica may have.
 ///
 /// # Errors
 /// Those of the file system, with the directory's name. What is left is deleted by another call.

@@ -155,7 +155,11 @@ impl Branch {
 
     /// The call has failed. What led to that is durable before it is told.
     fn failed(&self, sequence: u32, failure: Failure, level: Level, body: Body) -> Body {
-        let place = self.served.lead().database().log_end().lsn;
+        let mut place = self.served.lead().database().log_end().lsn;
+        if let Body::Call(tx, _) = &body {
+            // What it has read may have its place in the log, and not be in it yet.
+            place = place.max(tx.settled().lsn());
+        }
         self.ran_once_durable(sequence, Answer::Called(Err(failure)), Access::Reads, (place, level));
         body
     }

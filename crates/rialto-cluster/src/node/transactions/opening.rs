@@ -94,3 +94,20 @@ fn lost(before: LostBefore) -> Lost {
     let last = |epoch: Epoch| epoch.0.checked_sub(1).map(Opening);
     Lost { in_memories: last(before.memories), on_disks: last(before.disks) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_concern_the_openings_before_their_epochs() {
+        let before = |memories, disks| LostBefore { memories: Epoch(memories), disks: Epoch(disks) };
+        let of = |memories: Option<u64>, disks: Option<u64>| Lost {
+            in_memories: memories.map(Opening),
+            on_disks: disks.map(Opening),
+        };
+        assert_eq!(lost(before(7, 0)), of(Some(6), None));
+        assert_eq!(lost(before(7, 4)), of(Some(6), Some(3)));
+        assert_eq!(lost(before(7, 7)), of(Some(6), Some(6)));
+    }
+}

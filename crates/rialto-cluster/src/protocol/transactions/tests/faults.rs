@@ -14,7 +14,11 @@ impl World {
         let of = self.random.below(count) as usize;
         let other = self.random.below(count) as usize;
         match self.random.below(12) {
-            0 if self.faults == Faults::LostPower => self.lose_power(),
+            0 if self.faults == Faults::LostPower => {
+                (0..self.nodes.len()).for_each(|node| self.crash(node));
+                (0..self.partitions.len()).for_each(|of| self.lose_memories(of, Vec::clear));
+            }
+            1 if self.faults == Faults::LostPower => self.lose_memories(of, |_| {}),
             0..=3 => self.fail_over(of, 8),
             4 => self.crash(of),
             5 | 6 => self.nodes[of].paused_until = self.now + self.random.below(300_000),
@@ -60,26 +64,24 @@ impl World {
         self.soon(50_000, Event::NodeStarts(of));
     }
 
-    /// All machines start again: each partition has what was on its primary's disk, and no deposed primary goes on.
-    fn lose_power(&mut self) {
-        (0..self.nodes.len()).for_each(|node| self.crash(node));
-        for of in 0..self.partitions.len() {
-            let partition = &mut self.partitions[of];
-            partition.deposed.clear();
-            // One that opens just now is on its disk as far as it has come.
-            let is_opening = partition.primary.take().is_none();
-            // The disk may have more than is known.
-            let unsure = partition.model.not_on_disk() as u64;
-            let lost = self.random.below(unsure + 1) as usize;
-            let partition = &mut self.partitions[of];
-            partition.model.fail_over(lost);
-            partition.model.has_lost(Lost { in_memories: Some(partition.opening), on_disks: None });
-            self.queues.retain(
-                |(sender, _), _| !matches!(sender, Sender::Partition(from, _) if from.0 as usize == of),
-            );
-            if !is_opening {
-                self.soon(40_000, Event::Reopen(of));
-            }
+    /// The machines of a partition's replicas start again: it has what was on its primary's disk. Deposed primaries, which may be
+    /// on other machines, end or go on.
+    fn lose_memories(&mut self, of: usize, deposed: fn(&mut Vec<Deposed>)) {
+        let partition = &mut self.partitions[of];
+        deposed(&mut partition.deposed);
+        // One that opens just now goes on with what is on its disk.
+        let is_opening = partition.primary.take().is_none();
+        // The disk may have more than is known.
+        let unsure = partition.model.not_on_disk() as u64;
+        let lost = self.random.below(unsure + 1) as usize;
+        let partition = &mut self.partitions[of];
+        partition.model.fail_over(lost);
+        let opening = partition.opening;
+        partition.model.has_lost(Lost { in_memories: Some(opening), on_disks: None });
+        let from = Sender::Partition(PartitionId(of as u32), opening);
+        self.queues.retain(|(sender, _), _| *sender != from);
+        if !is_opening {
+            self.soon(40_000, Event::Reopen(of));
         }
     }
 
