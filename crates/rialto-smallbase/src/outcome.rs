@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_was_not_answered_or_not_begun_is_in_the_share_over_10_ms_and_told() {
-        let ended = EndedWithoutAnswer { aborted: 30, unknown: 10, long: 20, late: 60 };
+        let ended = EndedWithoutAnswer { aborted: 30, half: 0, unknown: 10, long: 20, late: 60 };
         let ran = Ran::new(vec![NodeRan { ended, ..node(90, 10, 5_000) }]);
         assert_eq!(ran.over_10_ms_pct(), 100.0 * f64::from(10 + 20 + 60) / 200.0);
         let text = crate::report::Report(&[point(2, vec![ran])]).text();

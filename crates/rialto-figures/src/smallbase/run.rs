@@ -129,6 +129,39 @@ pub fn run_times(lab: &Lab, setting: &Setting, nodes: u32, runs: u32, seed: u64)
     }
 }
 
+/// Measures settings on clusters of several sizes in rounds. Each round has one run of each, on a new cluster, so that what else the
+/// machine does meets all alike.
+///
+/// # Errors
+/// As [`run`].
+pub fn in_rounds(lab: &Lab, settings: &[(Setting, Vec<u32>)]) -> Result<Vec<Vec<Point>>, RunError> {
+    let mut all: Vec<Vec<Point>> = settings.iter().map(|_| Vec::new()).collect();
+    for round in 0..lab.rounds {
+        say(&format!("round {} of {}", round + 1, lab.rounds));
+        let seed = lab.seed.wrapping_add(u64::from(round));
+        for ((setting, sizes), points) in settings.iter().zip(&mut all) {
+            for (nth, nodes) in sizes.iter().enumerate() {
+                let point = run_times(lab, setting, *nodes, 1, seed)?;
+                match points.get_mut(nth) {
+                    None => points.push(point),
+                    Some(before) => {
+                        before.is_real_time &= point.is_real_time;
+                        before.runs.extend(point.runs);
+                    }
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A figure of each round's run beside that of another point in the same round: their ratios in percent.
+pub fn percent(point: &Point, base: &Point, figure: impl Fn(&Point, &Ran) -> f64) -> Spread {
+    let pairs = point.runs.iter().zip(&base.runs);
+    let ratio = |(ran, of_base): (&Ran, &Ran)| 100.0 * figure(point, ran) / figure(base, of_base);
+    Spread::of(pairs.map(ratio)).expect("a point has a run")
+}
+
 /// The throughput of the runs of a point.
 pub fn per_s(point: &Point) -> Spread {
     Spread::of(point.runs.iter().map(Ran::per_s)).expect("a point has a run")

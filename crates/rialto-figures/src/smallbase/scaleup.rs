@@ -2,12 +2,13 @@
 //! (table 2 and figure 5).
 
 use rialto_measure::chart::{Corner, Look, Panel, Picture, Series};
+use rialto_measure::spread::Spread;
 use rialto_measure::text::row;
-use rialto_smallbase::outcome::Point;
+use rialto_smallbase::outcome::Ran;
 use rialto_smallbase::report::base;
 
 use super::super::{Figure, FigureError, Lab, markdown};
-use super::run::{Setting, common, name_of, per_s, run, sizes};
+use super::run::{Setting, common, in_rounds, name_of, per_s, percent, sizes};
 
 /// A series of the paper: its nodes, transactions a second, and efficiency in percent.
 type Paper = &'static [(u32, f64, Option<f64>)];
@@ -70,8 +71,12 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
         "least",
         "most",
         "efficiency %",
+        "its least",
+        "its most",
         "processor us a transaction",
         "efficiency by processor time %",
+        "its least",
+        "its most",
         "messages a remote transaction",
         "over 10 ms %",
         "paper: transactions/s",
@@ -79,10 +84,10 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
     ])];
     let (mut rates, mut efficiencies, mut by_processor, mut all) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (colour, (setting, paper)) in series.iter().enumerate() {
-        let measured = |nodes: u32| run(lab, setting, nodes);
-        let points: Vec<Point> =
-            sizes(lab, setting, nodes).into_iter().map(measured).collect::<Result<_, _>>()?;
+    let settings: Vec<Setting> = series.iter().map(|(setting, _)| *setting).collect();
+    let of_sizes = settings.iter().map(|setting| (*setting, sizes(lab, setting, nodes)));
+    let measured = in_rounds(lab, &of_sizes.collect::<Vec<_>>())?;
+    for (colour, ((setting, paper), points)) in series.iter().zip(measured).enumerate() {
         let base = base(&points).expect("a point").clone();
         let name = name_of(setting, &points);
         let (mut by_rate, mut by_efficiency, mut by_cpus) = (Vec::new(), Vec::new(), Vec::new());
@@ -93,7 +98,10 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
             let cell = |figure: Option<f64>, places: usize| {
                 figure.map_or_else(String::new, |figure| format!("{figure:.places$}"))
             };
-            let (efficiency, by_cpu) = (point.efficiency_pct(&base), point.cpu_efficiency_pct(&base));
+            let efficiency = percent(point, &base, |of, ran| ran.per_s() / f64::from(of.shape.nodes));
+            let by_cpu = percent(point, &base, |_, ran| 1.0 / ran.cpu_us_per_txn());
+            let processor =
+                Spread::of(point.runs.iter().map(Ran::cpu_us_per_txn)).expect("a point has a run");
             // One node has no remote transactions: it is no measure for the others.
             let compared = nodes > 1 || base.shape.nodes == 1;
             table.push(vec![
@@ -102,9 +110,13 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
                 format!("{:.0}", rate.median),
                 format!("{:.0}", rate.least),
                 format!("{:.0}", rate.most),
-                cell(compared.then_some(efficiency), 1),
-                format!("{:.2}", ran.cpu_us_per_txn()),
-                cell(compared.then_some(by_cpu), 1),
+                cell(compared.then_some(efficiency.median), 1),
+                cell(compared.then_some(efficiency.least), 1),
+                cell(compared.then_some(efficiency.most), 1),
+                format!("{:.2}", processor.median),
+                cell(compared.then_some(by_cpu.median), 1),
+                cell(compared.then_some(by_cpu.least), 1),
+                cell(compared.then_some(by_cpu.most), 1),
                 cell((nodes > 1).then(|| ran.messages_per_remote()), 2),
                 format!("{:.3}", ran.over_10_ms_pct()),
                 cell(of_paper.map(|(_, rate, _)| *rate), 0),
@@ -112,8 +124,8 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
             ]);
             by_rate.push((f64::from(nodes), rate.median));
             if compared {
-                by_efficiency.push((f64::from(nodes), efficiency));
-                by_cpus.push((f64::from(nodes), by_cpu));
+                by_efficiency.push((f64::from(nodes), efficiency.median));
+                by_cpus.push((f64::from(nodes), by_cpu.median));
             }
         }
         rates.push(Series::new(name.clone(), Look::Measured, colour, by_rate));
@@ -135,7 +147,10 @@ fn figure(lab: &Lab, series: &[(Setting, Paper)], nodes: &[u32], what: &str) -> 
         panel("Efficiency by throughput, as the paper's", "percent of two nodes", efficiencies),
         panel("Efficiency by processor time", "percent of two nodes", by_processor),
     ];
-    let settings: Vec<Setting> = series.iter().map(|(setting, _)| *setting).collect();
-    let text = format!("{what} {}\n\n{}", common(lab, &settings, &all), markdown(&table));
+    let text = format!(
+        "{what} Each round has one run of each cluster; an efficiency is the median of the rounds' ratios, with the least and the most; processor time is a median, too. {}\n\n{}",
+        common(lab, &settings, &all),
+        markdown(&table)
+    );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
 }

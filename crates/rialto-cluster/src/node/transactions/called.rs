@@ -154,9 +154,9 @@ impl Branch {
     }
 
     /// The call has failed. What led to that is durable before it is told.
-    fn failed(&self, sequence: u32, failure: Failure, level: Level, body: Body) -> Body {
+    fn failed(&self, sequence: u32, failure: Failure, level: Level, mut body: Body) -> Body {
         let mut place = self.served.lead().database().log_end().lsn;
-        if let Body::Call(tx, _) = &body {
+        if let Body::Call(tx, _) = &mut body {
             // What it has read may have its place in the log, and not be in it yet.
             place = place.max(tx.settled().lsn());
         }

@@ -1,6 +1,6 @@
 //! [`Transactions`]: all transactions of a node.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -25,6 +25,7 @@ use super::positions;
 use super::reading::ReadingTransaction;
 use super::served::{DecisionStage, NotDecided, ServedPartition, Unfinished};
 use super::session::SessionTransaction;
+use super::waiting::Waiting;
 use super::work::{SqlWork, too_long_reply};
 use super::workers::{Job, Workers};
 use crate::net::{Class as LinkClass, SendError};
@@ -52,9 +53,6 @@ const CATALOG_WITHIN: Duration = Duration::from_secs(20);
 const PROTOCOL_PACE: u32 = 8;
 /// How often other nodes are told what runs and what is served here.
 const HEARTBEAT: Duration = Duration::from_millis(250);
-
-/// Messages to a node that take room of a class.
-type Waiting = BTreeMap<(NodeId, LinkClass), VecDeque<Message<SqlWork>>>;
 
 /// All transactions of a node: those that it coordinates, and the partitions that it serves.
 pub struct Transactions {
@@ -524,12 +522,12 @@ impl Transactions {
     fn send_reserved(&self, node: NodeId, message: Message<SqlWork>) {
         let mut waiting = self.waiting.lock();
         let lane = (node, link_class(&message));
-        let unsent = match waiting.contains_key(&lane) {
+        let unsent = match waiting.has(lane) {
             true => Some(message),
             false => self.try_send(node, message),
         };
         if let Some(message) = unsent {
-            waiting.entry(lane).or_default().push_back(message);
+            waiting.push(lane, message);
         }
     }
 
@@ -585,15 +583,7 @@ impl Transactions {
 
     /// Sends what had no room before.
     fn send_waiting(&self) {
-        self.waiting.lock().retain(|(node, _), messages| {
-            while let Some(message) = messages.pop_front() {
-                if let Some(unsent) = self.try_send(*node, message) {
-                    messages.push_front(unsent);
-                    return true;
-                }
-            }
-            false
-        });
+        self.waiting.lock().send(|node, message| self.try_send(node, message));
     }
 
     /// Takes a message that is for this node; another one is sent on.

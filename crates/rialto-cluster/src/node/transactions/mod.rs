@@ -50,6 +50,7 @@ pub(in crate::node) mod rows;
 mod served;
 mod session;
 mod statements_here;
+mod waiting;
 mod work;
 mod workers;
 

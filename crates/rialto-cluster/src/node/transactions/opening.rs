@@ -16,6 +16,8 @@ use crate::protocol::transactions::{Level, Lost, Opening, RowChange};
 
 /// How often the role is looked at, beside when it is told.
 const POLL: Duration = Duration::from_millis(200);
+/// How long a partition that could not be opened is left alone, unless its role changes.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Serves a partition whenever this node's replica leads, until the replica or the node ends. It is the body of a thread.
 pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
@@ -41,7 +43,8 @@ pub fn serve(node: &Weak<Transactions>, replica: &Weak<HostedReplica>) {
                     node.end_to_serve(&served);
                 }
             }
-            Err(NotOpened::Deposed) => {}
+            // It may not have been told yet.
+            Err(NotOpened::Deposed) => hosted.wait_for_change(AGAIN),
             Err(NotOpened::Failed(error)) => {
                 lead.resign(format!("its transactions cannot go on: {error}"));
                 hosted.wait_for_change(POLL);

@@ -9,7 +9,7 @@ use crate::protocol::PartitionId;
 use crate::protocol::transactions::{Level, Work};
 
 /// The work of SQL sessions and of calls.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SqlWork;
 
 impl Work for SqlWork {

@@ -225,6 +225,17 @@ pub enum Class {
     Reserved,
 }
 
+/// What two messages have in common of which the later one says all that the earlier one says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageKey<W: Work> {
+    from: Sender,
+    to: Address,
+    transaction: Option<TransactionId>,
+    kind: std::mem::Discriminant<Body<W>>,
+    /// The action that a reply is to.
+    reply_to: Option<u32>,
+}
+
 impl<W: Work> Message<W> {
     /// The room that the message takes (C13).
     pub fn class(&self) -> Class {
@@ -234,18 +245,20 @@ impl<W: Work> Message<W> {
         }
     }
 
-    /// Whether a later message takes the place of an earlier one that is still in a queue. Therefore the room for a
-    /// transaction's messages has a bound, however often they are sent again.
-    pub fn replaces(&self, earlier: &Message<W>) -> bool {
-        let replies = |body: &Body<W>| match body {
-            Body::Reply { sequence, .. } => Some(*sequence),
-            _ => None,
-        };
+    /// What a later message has in common with an earlier one whose place it takes, if that is still in a queue.
+    /// Therefore the room for a transaction's messages has a bound, however often they are sent again.
+    pub fn key(&self) -> MessageKey<W> {
         // These are about no transaction: the last one says all.
         let is_low = matches!(self.body, Body::Low { .. }) && !fault_injection::is_on("heartbeats-pile-up");
-        (is_low || self.transaction == earlier.transaction)
-            && self.to == earlier.to
-            && std::mem::discriminant(&self.body) == std::mem::discriminant(&earlier.body)
-            && replies(&self.body) == replies(&earlier.body)
+        MessageKey {
+            from: self.from,
+            to: self.to,
+            transaction: (!is_low).then_some(self.transaction),
+            kind: std::mem::discriminant(&self.body),
+            reply_to: match self.body {
+                Body::Reply { sequence, .. } => Some(sequence),
+                _ => None,
+            },
+        }
     }
 }

@@ -113,7 +113,9 @@ pub use decider::{ASK_ANEW, TELL_AGAIN, Undecided};
 pub use effect::{Effect, Keeps, Locking, Step};
 pub use ids::{Level, NoTransactionId, Opening, Request, Start, TransactionId};
 pub use in_doubt::UNDECIDED_FOR;
-pub use message::{Act, Address, Body, Class, Decision, Message, Outcome, Sender, Standing, Verdict};
+pub use message::{
+    Act, Address, Body, Class, Decision, Message, MessageKey, Outcome, Sender, Standing, Verdict,
+};
 pub use participant::{ASK_AFTER, HASTE, Opened, Participant, Ran};
 pub use queue::{Full, SendQueue};
 pub use records::{Access, BranchRef, Branches, Lost, RowChange, SystemRows, Work};

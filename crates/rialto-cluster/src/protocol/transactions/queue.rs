@@ -1,10 +1,11 @@
 //! The queue of messages that wait for a connection (C13): a vote never waits behind requests for room. The simulation
-//! runs with it; a node's queues are those of [`net`](crate::net), which have room for each class.
+//! runs with it; a node's queues are those of [`net`](crate::net), which have room for each class, and before them its own of what
+//! finds no room there.
 //!
 //! Invariants kept here: a sender never blocks; a request finds room or is refused at once, before it holds anything;
 //! a message of the protocol is never refused, and never waits behind a request. The room for the latter has a bound,
 //! because a transaction has been admitted before it has such messages, and each kind is in the queue once at most for
-//! a transaction ([`Message::replaces`]).
+//! a transaction ([`Message::key`]).
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,8 @@ impl<W: Work> SendQueue<W> {
             self.requests.push_back(message);
             return Ok(());
         }
-        match self.reserved.iter_mut().find(|earlier| message.replaces(earlier)) {
+        let key = message.key();
+        match self.reserved.iter_mut().find(|earlier| earlier.key() == key) {
             Some(earlier) => *earlier = message,
             None => self.reserved.push_back(message),
         }

@@ -2,6 +2,7 @@
 //! failovers have them, because they are rows (C8).
 
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use rialto::fault_injection;
@@ -12,7 +13,7 @@ use super::{Decision, Level, Opening, Request, TransactionId};
 use crate::protocol::PartitionId;
 
 /// What actions and their results are. The protocol hands them on and does not look at them.
-pub trait Work: Debug + Clone + 'static {
+pub trait Work: Debug + Clone + Copy + Eq + Hash + 'static {
     /// An action of a transaction in one partition.
     type Action: Debug + Clone + Serialize + DeserializeOwned;
     /// What an action gives, and what a client is answered.

@@ -19,7 +19,7 @@ pub const KEYS: u8 = 3;
 const ROOM: usize = 4;
 
 /// The work of the simulation.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bank;
 
 impl Work for Bank {
