@@ -51,8 +51,8 @@ impl Interrupts {
                 loop {
                     tokio::select! {
                         Some(()) = interrupts.recv() => heard.hear(),
-                        Some(()) = terminations.recv() => heard.hear(),
-                        Some(()) = next(&mut hangups) => heard.hear(),
+                        Some(()) = terminations.recv() => heard.hear_once(),
+                        Some(()) = next(&mut hangups) => heard.hear_once(),
                         else => break,
                     }
                 }
@@ -73,6 +73,13 @@ impl Interrupts {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no thread panics while it has the lock")
+    }
+
+    /// Hears a signal that its sender may send twice, or together with another one: as one interrupt.
+    fn hear_once(&self) {
+        if !self.state().has_asked {
+            self.hear();
+        }
     }
 
     fn hear(&self) {

@@ -123,6 +123,21 @@ fn a_definition_that_may_be_late_is_not_told_to_be_missing() {
     cluster.clients[1].set_access(Access::Away);
     cluster.stop(0);
     assert_eq!(code(&mut session, "SELECT id FROM none"), "40001");
+    // What needs no table is told at once.
+    assert_eq!(code(&mut session, "SHOW nothing.of_the_kind"), "42704");
+    let cancel = session.cancel();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::SeqCst) {
+                cancel.request();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let told = code(&mut session, "SELECT id FROM none");
+        has_ended.store(true, Ordering::SeqCst);
+        assert_eq!(told, "57014");
+    });
     run(&mut session, "SET statement_timeout = '20ms'");
     assert_eq!(code(&mut session, "SELECT id FROM none"), "57014");
 }

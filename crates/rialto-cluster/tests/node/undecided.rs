@@ -50,7 +50,7 @@ fn a_loss_of_all_memories_leaves_level_2_undecided_and_not_level_3() {
     let place = cluster.replica(0, 1).lead().or(cluster.replica(1, 1).lead()).unwrap().epoch();
     (0..2).for_each(|node| cluster.stop(node));
     for (node, partition) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        std::fs::remove_file(cluster.directory_of(node, partition).join("log-tail")).unwrap();
+        std::fs::remove_file(cluster.directory_of(node, partition).join("database/log-tail")).unwrap();
     }
     (0..2).for_each(|node| cluster.start(node));
     (0..2).for_each(|partition| cluster.in_sync(partition, 2));

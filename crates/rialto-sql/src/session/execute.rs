@@ -212,6 +212,8 @@ impl Session {
         };
         let facts = (&*facts, &**cancel);
         let bound = cancel.reading(|| bind(facts, &mut lookup));
+        self.has_looked_up = looked;
+        let Session { tx, database, .. } = self;
         if looked && tx.is_none() {
             database.settle_definitions(durability)?;
         }
@@ -243,10 +245,12 @@ impl Session {
             return Err(in_failed_block());
         }
         let mut prepared = match self.bind_parsed(text, statement, declared) {
-            Err(error) if error.sqlstate.is_undefined() => match self.await_definitions()? {
-                true => self.bind_parsed(text, self.parse(text)?, declared)?,
-                false => return Err(error),
-            },
+            Err(error) if error.sqlstate.is_undefined() && self.has_looked_up => {
+                match self.await_definitions()? {
+                    true => self.bind_parsed(text, self.parse(text)?, declared)?,
+                    false => return Err(error),
+                }
+            }
             bound => bound?,
         };
         let catalog = prepared.catalog;

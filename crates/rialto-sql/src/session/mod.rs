@@ -134,6 +134,8 @@ pub struct Session {
     tx: Option<Transaction<'static>>,
     /// Whether the transaction has changed definitions.
     defined: bool,
+    /// The statement that was bound last has looked a table up in the committed catalog.
+    has_looked_up: bool,
     savepoints: Vec<NamedSavepoint>,
     /// Savepoints so far, in all blocks.
     savepoints_made: u64,
@@ -181,6 +183,7 @@ impl Session {
             failed: false,
             tx: None,
             defined: false,
+            has_looked_up: false,
             savepoints: Vec::new(),
             savepoints_made: 0,
             portals_closed: None,

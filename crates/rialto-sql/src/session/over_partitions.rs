@@ -96,7 +96,8 @@ impl Session {
     pub(super) fn await_definitions(&mut self) -> Result<bool> {
         self.renew_catalog();
         let Some(over) = &self.over else { return Ok(false) };
-        let is_new = over.partitions.await_definitions(&self.database, &|| self.cancel.check())?;
+        let wait = || over.partitions.await_definitions(&self.database, &|| self.cancel.check());
+        let is_new = self.cancel.reading(wait)?;
         self.renew_catalog();
         Ok(is_new)
     }

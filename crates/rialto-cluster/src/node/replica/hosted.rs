@@ -181,6 +181,11 @@ impl State {
     pub fn primary(&self) -> Option<NodeId> {
         Some(self.machine.as_ref()?.known()?.configuration.primary)
     }
+
+    /// Whether the state machine leads. It may have been deposed, and the database not be closed yet.
+    fn is_to_lead(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.role() == RoleKind::Leading)
+    }
 }
 
 /// A replica of a partition on this node.
@@ -309,7 +314,7 @@ impl HostedReplica {
     pub fn lead(&self) -> Option<Lead> {
         let state = self.shared.state.lock();
         match &state.kernel {
-            Kernel::Leading(db) => Some(Lead {
+            Kernel::Leading(db) if state.is_to_lead() => Some(Lead {
                 db: db.clone(),
                 leads: state.leads,
                 epoch: state.began.0,
@@ -317,7 +322,7 @@ impl HostedReplica {
                 shared: self.shared.clone(),
                 inputs: self.inputs.clone(),
             }),
-            Kernel::Following(_) | Kernel::Closed => None,
+            Kernel::Leading(_) | Kernel::Following(_) | Kernel::Closed => None,
         }
     }
 
@@ -445,7 +450,7 @@ impl Lead {
     }
 
     pub(super) fn goes_on_in(&self, state: &State) -> bool {
-        state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_))
+        state.leads == self.leads && matches!(state.kernel, Kernel::Leading(_)) && state.is_to_lead()
     }
 
     /// The database, for a transaction, while the replica serves.

@@ -30,31 +30,34 @@ pub fn await_definitions(
         return Ok(false);
     }
     let began = Instant::now();
-    let wait = || {
+    let of_catalog =
+        |replica: &&Arc<HostedReplica>| replica.readable().is_some_and(|readable| readable.is_same(catalog));
+    loop {
         check()?;
-        if began.elapsed() < WITHIN { Ok(()) } else { Err(late()) }
-    };
-    for replica in replicas {
-        if replica.lead().is_some_and(|lead| lead.database().is_same(catalog)) {
-            return await_prepared(catalog, &wait);
-        }
-        if replica.readable().is_some_and(|readable| readable.is_same(catalog)) {
-            while !replica.is_as_of(began, POLL) {
-                wait()?;
-            }
+        // Its role may change meanwhile.
+        let Some(replica) = replicas.iter().find(of_catalog) else {
+            // It has been closed: the session takes another catalog.
             return Ok(true);
+        };
+        match replica.lead() {
+            Some(lead) if lead.serves() => return await_prepared(catalog, began, check),
+            Some(_) => std::thread::sleep(POLL),
+            None if replica.is_as_of(began, POLL) => return Ok(true),
+            None => {}
+        }
+        if began.elapsed() >= WITHIN {
+            return Err(late());
         }
     }
-    // Its replica has just been closed. The next statement has another catalog.
-    Err(late())
 }
 
 /// A primary has what was answered, except what another partition has decided and this one has not heard of: it is prepared here.
-fn await_prepared(catalog: &Database, wait: &dyn Fn() -> Result<()>) -> Result<bool> {
+/// What is in doubt for longer holds no statement up.
+fn await_prepared(catalog: &Database, began: Instant, check: &dyn Fn() -> Result<()>) -> Result<bool> {
     let names = || catalog.prepared().into_iter().map(|prepared| prepared.name);
     let before: BTreeSet<String> = names().collect();
-    while names().any(|name| before.contains(&name)) {
-        wait()?;
+    while names().any(|name| before.contains(&name)) && began.elapsed() < WITHIN {
+        check()?;
         std::thread::sleep(POLL);
     }
     Ok(!before.is_empty())

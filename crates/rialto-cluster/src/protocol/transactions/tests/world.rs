@@ -422,6 +422,11 @@ impl World {
         }
     }
 
+    /// Whether its operator does not only abort.
+    pub fn operator_may_commit(&self) -> bool {
+        !matches!(self.operator, Operator::Aborts)
+    }
+
     /// Whether no failure of this simulation takes what the transaction has made durable.
     fn is_kept(&self, id: TransactionId) -> bool {
         self.faults == Faults::LostPower && self.cluster.attempts[&id].is_on_disks()
