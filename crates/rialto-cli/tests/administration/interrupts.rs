@@ -237,15 +237,17 @@ fn a_comparison_ends_with_its_other_run() {
 fn a_prompt_ends_at_once() {
     let data = Directory::new("interrupts-prompt");
     let line = words("bench card --interactive --accounts 2000 --memory-bytes 300000000 --data");
-    for (under, signals) in
-        [("", vec!["INT"]), ("", vec!["TERM"]), ("", vec!["HUP"]), ("nohup", vec!["HUP", "TERM"])]
-    {
-        let mut command = program(&line);
-        if under == "nohup" {
-            let program = command.get_program().to_owned();
-            command = Command::new(under);
-            command.arg(program).args(&line);
-        }
+    // The tests themselves may run under nohup.
+    for (under, signals) in [
+        ("env --default-signal=HUP", vec!["INT"]),
+        ("env --default-signal=HUP", vec!["TERM"]),
+        ("env --default-signal=HUP", vec!["HUP"]),
+        ("nohup", vec!["HUP", "TERM"]),
+    ] {
+        let program = program(&line);
+        let starter = words(under);
+        let mut command = Command::new(starter[0]);
+        command.args(&starter[1..]).arg(program.get_program()).args(&line);
         command.arg(data.path()).stdin(Stdio::piped());
         let mut running = spawn(command);
         let mut stdin = running.0.stdin.take().expect("it is piped");
