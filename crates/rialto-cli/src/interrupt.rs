@@ -2,8 +2,8 @@
 //! signals itself.
 //!
 //! The first interrupt ends the program at once if that leaves nothing half done. Otherwise it asks the command to end:
-//! the command removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each
-//! prints a line on stderr. The status is [`INTERRUPTED`], unless the command has ended before the interrupt reached
+//! the command removes what is half done, and ends by itself. A second Ctrl-C ends the program in any case; SIGTERM and
+//! SIGHUP, whose senders may send both, count once. Each prints a line on stderr. The status is [`INTERRUPTED`], unless the command has ended before the interrupt reached
 //! it.
 
 use std::io;
@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::tell;
 
-/// The status of a program that an interrupt has ended: 128 plus the signal's number, as in shells.
+/// The status of a program that an interrupt has ended, by whichever signal: 128 plus the number of SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
 /// The effect of the next interrupt.

@@ -18,6 +18,16 @@ fn opening(cluster: &Cluster, partition: u32) -> Opening {
     Opening(lead.epoch().0)
 }
 
+/// The branches of a transaction in both partitions, by its level. Partition 0 decides it.
+fn in_both(cluster: &Cluster) -> impl Fn(Level) -> Branches + use<> {
+    let all = [0, 1].map(|partition| BranchRef {
+        partition: PartitionId(partition),
+        opening: opening(cluster, partition),
+        access: Access::Writes,
+    });
+    move |level| Branches { deciding: PartitionId(0), all: all.into(), level }
+}
+
 /// Leaves a branch in partition 1 that has voted to insert a row, as a node leaves it that dies then.
 fn prepare(cluster: &Cluster, id: TransactionId, branches: &Branches, row: i64) {
     let primary = cluster.replica(cluster.primary(1), 1);
@@ -39,15 +49,10 @@ fn a_loss_of_all_memories_leaves_level_2_undecided_and_not_level_3() {
     let mut cluster = Cluster::calm("memories", 2, 2, 2);
     (0..2).for_each(|partition| cluster.in_sync(partition, 2));
     let [asked, ends] = [7, 8].map(|number| TransactionId { node: NodeId(0), start: Start(1), number });
-    let all = [0, 1].map(|partition| BranchRef {
-        partition: PartitionId(partition),
-        opening: opening(&cluster, partition),
-        access: Access::Writes,
-    });
-    let at = |level| Branches { deciding: PartitionId(0), all: all.into(), level };
+    let at = in_both(&cluster);
     prepare(&cluster, asked, &at(Level::Standby), 7);
     prepare(&cluster, ends, &at(Level::Disk), 8);
-    let place = cluster.replica(0, 1).lead().or(cluster.replica(1, 1).lead()).unwrap().epoch();
+    let led_in = opening(&cluster, 1).0;
     (0..2).for_each(|node| cluster.stop(node));
     for (node, partition) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         std::fs::remove_file(cluster.directory_of(node, partition).join("database/log-tail")).unwrap();
@@ -68,7 +73,7 @@ fn a_loss_of_all_memories_leaves_level_2_undecided_and_not_level_3() {
     assert_eq!(undecided(&cluster), [asked.name()]);
     for partition in 0..2 {
         let configuration = cluster.replica(0, partition).status().configuration.unwrap();
-        assert!(configuration.lost_before.memories > place, "{configuration:?}");
+        assert!(configuration.lost_before.memories.0 > led_in, "{configuration:?}");
         assert_eq!(configuration.lost_before.disks.0, 0, "{configuration:?}");
     }
 }
@@ -78,12 +83,7 @@ fn an_operator_decides_what_a_forced_loss_has_left_undecided() {
     let mut cluster = Cluster::new("undecided", 2, 2, 2);
     (0..2).for_each(|partition| cluster.in_sync(partition, 2));
     let [keeps, undone] = [7, 8].map(|number| TransactionId { node: NodeId(0), start: Start(1), number });
-    let all = [0, 1].map(|partition| BranchRef {
-        partition: PartitionId(partition),
-        opening: opening(&cluster, partition),
-        access: Access::Writes,
-    });
-    let at = |level| Branches { deciding: PartitionId(0), all: all.into(), level };
+    let at = in_both(&cluster);
     // Force may lose disks, too.
     prepare(&cluster, keeps, &at(Level::Standby), 7);
     prepare(&cluster, undone, &at(Level::Disk), 8);

@@ -46,7 +46,7 @@ pub enum AdminRequest {
         /// The transaction's name.
         transaction: String,
     },
-    /// A transaction that waits for an operator, after a forced loss of its deciding partition, ends so.
+    /// A transaction that waits for an operator, after a loss of its deciding partition, ends so.
     Decide {
         /// The deciding partition, which this node leads.
         partition: u32,

@@ -21,7 +21,7 @@
 //! 2. **One at a time.** A partition has at most one move. Another one takes its place by compare-and-swap only.
 //! 3. **Nothing is deleted that may be needed.** A replica's directory is deleted only under a configuration without it
 //!    that has as many in sync as the partition is to have, is not older than what the replica has seen, is of the same
-//!    control store, and with no forced loss since the replica was in sync. It is read after the replica was closed: what
+//!    control store, and with no loss since the replica was in sync. It is read after the replica was closed: what
 //!    acknowledges nothing any more cannot be in sync under a later one. It has stood for some seconds: a replica in sync
 //!    that is dead is dropped meanwhile.
 //! 4. **A move ends.** One whose new replica is not heard, or gets no further, ends with a reason, and what it has made is

@@ -198,7 +198,7 @@ impl Transactions {
         self.served.read().values().map(|served| in_time(served.unfinished(now))).collect()
     }
 
-    /// An operator decides a transaction whose deciding partition has had a forced loss, and is served here. What was
+    /// An operator decides a transaction whose deciding partition has had a loss, and is served here. What was
     /// decided so already stays so.
     ///
     /// # Errors

@@ -129,7 +129,7 @@ pub struct Unfinished {
     pub in_doubt_for: Option<Duration>,
     /// How many are prepared.
     pub prepared: usize,
-    /// Transactions that an operator has to decide, after a forced loss.
+    /// Transactions that an operator has to decide, after a loss.
     pub undecided: Vec<Undecided>,
     /// Transactions that an operator has decided in this opening, or that an earlier one has decided and told not all branches
     /// of, and how far that is.
